@@ -1,0 +1,1 @@
+"""Reference solutions, one module per notebook; they import nothing of txcourse but one another."""
