@@ -23,7 +23,7 @@ def attention_by_loops(
     """
     n_queries, d_k = query.shape
     n_keys, d_v = value.shape
-    output = np.zeros((n_queries, d_v), dtype=value.dtype)
+    output = np.zeros((n_queries, d_v))
     for i in range(n_queries):
         scores = np.zeros(n_keys)
         for j in range(n_keys):

@@ -25,9 +25,10 @@ def error_rates(
 ) -> tuple[float, float]:
     """(token error rate, sequence error rate), as fractions.
 
-    `references` holds, for each hypothesis, a list of token lists that count as right. Token rate: the edit distances to the closest reference, summed, divided by the summed lengths of those
-    references (ties: the first one). Sequence rate: the share of hypotheses that equal none of their
-    references. Raises ValueError when the two lists differ in length.
+    `references` holds, for each hypothesis, a list of token lists that count as right. Token rate: the edit
+    distances to the closest reference, summed, divided by the summed lengths of those references (ties:
+    the first one). Sequence rate: the share of hypotheses that equal none of their references.
+    Raises ValueError when `hypotheses` and `references` differ in length.
     """
     errors = tokens = wrong = 0
     for hypothesis, alternatives in zip(hypotheses, references, strict=True):

@@ -37,7 +37,7 @@ def initialise(model: nn.Module) -> None:
                 pad_id = getattr(module, "padding_idx", getattr(module, "pad_id", None))
                 if pad_id is not None:
                     parameter[pad_id] = 0.0
-            elif kind.endswith("Norm") and name not in ("bias", "shift", "beta"):
+            elif kind.endswith("Norm") and not name.startswith(("b", "shift")):
                 nn.init.ones_(parameter)
             elif parameter.dim() >= 2:
                 nn.init.xavier_uniform_(parameter)
@@ -74,9 +74,7 @@ class Transformer(nn.Module):
         if tie_embeddings not in (False, True, "all"):
             raise ValueError(f'tie_embeddings is False, True or "all", not {tie_embeddings!r}')
         if tie_embeddings == "all" and src_vocab != tgt_vocab:
-            raise ValueError(
-                f'tie_embeddings="all" needs equal vocabularies, got {src_vocab} and {tgt_vocab}'
-            )
+            raise ValueError(f'tie_embeddings="all" needs equal vocabularies, got {src_vocab} and {tgt_vocab}')
         self.pad_id = pad_id
         self.src_embedding = TokenEmbedding(src_vocab, d_model, pad_id)
         self.tgt_embedding = TokenEmbedding(tgt_vocab, d_model, pad_id)
