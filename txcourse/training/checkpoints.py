@@ -1,0 +1,218 @@
+"""Files of a run, written so that a kill, a full disk or a power cut at any moment leaves a good one.
+
+A run's folder holds
+
+    checkpoints/step-00000500.safetensors   the full state: weights, optimiser, step, sums (the last few)
+    metrics.jsonl                           one line per measurement
+    model.safetensors                       the result: weights, configuration, vocabularies, scores
+
+Weights and optimiser are the tensors of the file; everything else is JSON in its header.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from txcourse.errors import UserError
+from txcourse.fast import FastTransformer
+from txcourse.solutions.tokens_and_embeddings import Vocabulary
+from txcourse.training.config import Config
+
+FORMAT = 1  # raised when a file of today could not be read any more
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is, at every moment, either the old one or the complete new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    with suppress(OSError):  # the new name is in the folder's own data; Windows cannot sync a folder
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+    """Save tensors and a JSON header as one safetensors file, atomically."""
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, save(contiguous, {"txcourse": json.dumps({"format": FORMAT, **header})}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the header of such a file. Raises UserError, in one line, when it is missing or damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})["txcourse"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except FileNotFoundError:
+        raise UserError(f"There is no file {path}.") from None
+    except (SafetensorError, KeyError, ValueError):
+        raise UserError(f"{path} is damaged or was not written by txcourse.") from None
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from None
+    if header.get("format") != FORMAT:
+        raise UserError(f"{path} was written by another version of txcourse (format {header.get('format')}).")
+    return tensors, header
+
+
+# The full state of a run
+
+
+@dataclass
+class State:
+    """Where a run stands besides its weights: the data's order and the random numbers follow from the step."""
+
+    step: int = 0
+    seconds: float = 0.0  # spent so far, interruptions not counted
+    loss_sum: float = 0.0  # since the last measurement
+    targets: int = 0  # since the last measurement
+
+
+def checkpoint_path(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step-{step:08d}.safetensors"
+
+
+def list_checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    return sorted((run / "checkpoints").glob("step-*.safetensors"))
+
+
+def save_checkpoint(
+    run: Path, state: State, config: Config, model: nn.Module, optimizer: torch.optim.Optimizer, keep: int
+) -> None:
+    """Save the full state, then delete all checkpoints but the last `keep`.
+
+    Raises OSError (no space, no permission) and then leaves the older ones as they are.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():  # a shared tensor comes once
+        tensors[f"model/{name}"] = parameter
+        for key, value in optimizer.state[parameter].items():  # step, exp_avg, exp_avg_sq
+            tensors[f"{key}/{name}"] = value
+    header = {"config": config.to_dict(), "state": vars(state)}
+    write_tensors(checkpoint_path(run, state.step), tensors, header)
+    for path in list_checkpoints(run)[:-keep]:
+        path.unlink(missing_ok=True)
+
+
+def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put the tensors of a checkpoint into the model and its optimiser."""
+    copy_parameters(model, tensors, prefix="model/")
+    for name, parameter in model.named_parameters():
+        optimizer.state[parameter] = {
+            "step": tensors[f"step/{name}"],
+            "exp_avg": tensors[f"exp_avg/{name}"].to(parameter.device),
+            "exp_avg_sq": tensors[f"exp_avg_sq/{name}"].to(parameter.device),
+        }
+
+
+def copy_parameters(model: nn.Module, tensors: dict[str, Tensor], prefix: str = "") -> None:
+    """Copy tensors into the parameters of the same name. Raises UserError when the two do not fit."""
+    parameters = dict(model.named_parameters())
+    saved = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    if {n: p.shape for n, p in parameters.items()} != {n: t.shape for n, t in saved.items()}:
+        raise UserError("The weights are those of another model: names or shapes of the parameters differ.")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(saved[name])
+
+
+def average_weights(paths: Iterable[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of several checkpoints (Vaswani et al. 2017, section 6.1, averages the last 5)."""
+    total: dict[str, Tensor] = {}
+    paths = list(paths)
+    for path in paths:
+        for name, tensor in read_tensors(path)[0].items():
+            if name.startswith("model/"):
+                total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    return {name.removeprefix("model/"): (tensor / len(paths)).float() for name, tensor in total.items()}
+
+
+# The result of a run
+
+
+@dataclass
+class TrainedModel:
+    """A model that can be used: with its vocabularies and how it was made."""
+
+    model: FastTransformer
+    source: Vocabulary
+    target: Vocabulary
+    config: Config
+    info: dict[str, Any]  # steps, scores, versions
+
+
+def build_model(config: Config, source: Vocabulary, target: Vocabulary) -> FastTransformer:
+    """The untrained model of a configuration; its first weights follow from torch's random state."""
+    return FastTransformer(
+        len(source),
+        len(target),
+        d_model=config.d_model,
+        n_heads=config.n_heads,
+        n_layers=config.n_layers,
+        d_ff=config.d_ff,
+        dropout=config.dropout,
+        norm_first=config.norm_first,
+        tie_embeddings=config.tie_embeddings,
+        max_len=256,
+    )
+
+
+def save_model(path: Path, trained: TrainedModel, dtype: torch.dtype = torch.float32) -> None:
+    """Save a result as one file: weights, configuration, vocabularies, how it was made."""
+    weights = {name: parameter.to(dtype) for name, parameter in trained.model.named_parameters()}
+    header = {
+        "config": trained.config.to_dict(),
+        "source": trained.source.tokens,
+        "target": trained.target.tokens,
+        "info": trained.info,
+    }
+    write_tensors(path, weights, header)
+
+
+def load_model(path: Path) -> TrainedModel:
+    """The model of a result file or of a run's folder, in evaluation mode.
+
+    Raises UserError, in one line, when there is none, when it is damaged, or when the run has not finished.
+    """
+    if path.is_dir():
+        if not (path / "model.safetensors").exists() and list_checkpoints(path):
+            raise UserError(f"The run in {path} has not finished: continue it with --resume.")
+        path = path / "model.safetensors"
+    if not path.exists():
+        raise UserError(f"There is no trained model in {path.parent}: make one with txcourse train pronunciation.")
+    tensors, header = read_tensors(path)
+    source, target = vocabulary_of(header["source"]), vocabulary_of(header["target"])
+    config = Config(**header["config"])
+    model = build_model(config, source, target)
+    copy_parameters(model, {name: tensor.float() for name, tensor in tensors.items()})
+    return TrainedModel(model.eval(), source, target, config, header["info"])
+
+
+def vocabulary_of(tokens: list[str]) -> Vocabulary:
+    """The vocabulary with exactly these tokens, the four specials first.
+
+    A token's place follows from its count, so the first one is counted most often.
+    """
+    real = tokens[4:]
+    return Vocabulary([[token] * (len(real) - i) for i, token in enumerate(real)])
