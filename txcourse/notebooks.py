@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from txcourse.errors import UserError
 PACKAGE = Path(__file__).parent
 FOLDER = PACKAGE.parent / "notebooks"
 SOLVED = FOLDER / "solved"
+CELL_TIMEOUT = 120  # seconds
 IMPORTED = re.compile(
     r"^\s*(?:from|import)\s+(txcourse(?:\.\w+)*)(?:\s+import\s+\(?([\w, ]+))?", re.MULTILINE
 )
@@ -262,8 +264,10 @@ def kernel_environment() -> dict[str, str]:
     return env
 
 
-def execute(notebook: NotebookNode, cell_timeout: int = 120, quick: bool = False) -> NotebookNode:
-    """A copy with fresh outputs, run in an empty folder with one thread; UserError shows the failed cell.
+def execute(notebook: NotebookNode, quick: bool = False) -> tuple[NotebookNode, set[str]]:
+    """Run a copy in an empty folder with one thread: the copy with fresh outputs, and which answers passed.
+
+    An answer passed when `check` handed back what the notebook defines. UserError shows the cell that failed.
 
     quick shortens training: a cell with the metadata {"txcourse": {"quick": CODE}} runs CODE instead of its
     source, and cells tagged `needs-training`, which assert what only full training reaches, are left out.
@@ -273,21 +277,25 @@ def execute(notebook: NotebookNode, cell_timeout: int = 120, quick: bool = False
         cell.source = cell.metadata.get("txcourse", {}).get("quick", cell.source) if quick else cell.source
         if quick and cell.cell_type == "code" and "needs-training" in cell.metadata.get("tags", []):
             cell.source = ""
+    exercises = [name for cell in run.cells if (name := exercise_of(cell))]
+    passed = "".join(f"print({name!r}) if {name}.__module__ == '__main__' else None\n" for name in exercises)
+    run.cells.append(nbformat.v4.new_code_cell(passed))
     with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(
-            run, timeout=cell_timeout, kernel_name="python3", resources={"metadata": {"path": folder}}
-        )
+        place = {"metadata": {"path": folder}}
+        client = NotebookClient(run, timeout=CELL_TIMEOUT, kernel_name="python3", resources=place)
         try:
-            client.execute(env=kernel_environment())
+            client.execute(env=kernel_environment(), stderr=subprocess.DEVNULL)
         except CellExecutionError as error:
-            raise UserError(f"a cell failed: {str(error)[-3000:]}") from None
-    return run
+            plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # without the colours
+            raise UserError(f"a cell failed: {plain[-3000:]}") from None
+    return run, set("".join(output.text for output in run.cells.pop().outputs).split())
 
 
 def build(names: list[str]) -> dict[str, float]:
     """Make notebooks/solved/NAME.ipynb for the named notebooks ("03", "attention" or "03_attention"), or all.
 
-    Returns the seconds that each took. UserError for a name that does not exist and for a cell that fails.
+    Returns the seconds that each took. UserError for a name that does not exist, a cell that fails, and a
+    reference that fails its check.
     """
     seconds = {}
     for path in [_find(name) for name in names] or student_notebooks():
@@ -295,9 +303,11 @@ def build(names: list[str]) -> dict[str, float]:
         source = solutions_file(module_name(path))
         filled = fill(read(path), source.read_text(encoding="utf-8") if source.exists() else "")
         try:
-            solved = execute(filled)
+            solved, passed = execute(filled)
         except UserError as error:
             raise UserError(f"{path.name}: {error}") from None
+        if failed := {name for cell in filled.cells if (name := exercise_of(cell))} - passed:
+            raise UserError(f"{path.name}: the reference fails its own check: {', '.join(sorted(failed))}")
         for cell in solved.cells:
             cell.metadata.pop("execution", None)  # the times of this run
         solved.metadata["txcourse"] = {"made_from": made_from(path)}

@@ -34,7 +34,7 @@ HATCHES = ("", "//", "..", "xx", "--", "++")
 
 
 def row(n: int, width: float = 4.5, height: float = 3.6) -> list[Axes]:
-    """n axes side by side, to be handed to the functions below as `axes`."""
+    """n axes side by side for the `axes` of the functions below; shown when all n are drawn."""
     with plt.rc_context(STYLE):
         return list(plt.subplots(1, n, figsize=(width * n, height), squeeze=False)[1][0])
 
@@ -48,10 +48,12 @@ def heat_map(
     x_label: str = "",
     y_label: str = "",
     digits: int = 2,
+    limits: tuple[float, float] | None = None,
     axes: Axes | None = None,
 ) -> None:
     """Matrix (rows, columns) as squares, darker is larger; up to 150 values are printed in their squares.
 
+    limits are the values of the lightest and the darkest square: give them to pictures that are compared.
     Cells that are False in a boolean matrix, and NaN in any other, stay white with a cross.
     """
     matrix = np.asarray(values)
@@ -62,7 +64,7 @@ def heat_map(
         printed = matrix.size <= 150
         size = (1.6 + 0.62 * n_columns, 1.3 + 0.5 * n_rows) if printed else (6.5, 4.0)
         ax = axes or plt.subplots(figsize=size)[1]
-        low, high = (0.0, 1.0) if is_mask else (np.nanmin(matrix), np.nanmax(matrix))
+        low, high = (0.0, 1.0) if is_mask else limits or (np.nanmin(matrix), np.nanmax(matrix))
         span = (high - low) or 1.0
         # The upper end of the map is left out, so that black print stays readable or turns white in time.
         image = ax.imshow(
@@ -84,7 +86,7 @@ def heat_map(
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
         ax.set(title=title, xlabel=x_label, ylabel=y_label)
-        _finish(axes)
+        _finish(ax)
 
 
 def lines(
@@ -117,11 +119,13 @@ def lines(
             ax.set_xticks(x, [f"{value:g}" for value in x]) if len(x) <= 12 else None
         if log_y:
             ax.set_yscale("log")
+        elif all(np.nanmin(np.asarray(y, dtype=float)) >= 0 for y in series.values()):
+            ax.set_ylim(bottom=0)
         ax.set(title=title, xlabel=x_label, ylabel=y_label)
         ax.grid(axis="y", alpha=0.3)
         if len(series) > 1:
             ax.legend()
-        _finish(axes)
+        _finish(ax)
 
 
 def bars(
@@ -152,7 +156,7 @@ def bars(
         ax.margins(y=0.15)
         if len(series) > 1:
             ax.legend()
-        _finish(axes)
+        _finish(ax)
 
 
 # The boxes of the model map: name of the part, text, column, row (1 encoder, 0 decoder).
@@ -231,6 +235,7 @@ def _box(ax: Axes, column: float, level: float, text: str, mark: bool, frame: bo
     ax.text(column, level, text, ha="center", va="center", fontsize=10.5, color="white" if mark else "black")
 
 
-def _finish(axes: Axes | None) -> None:
-    if axes is None:
+def _finish(ax: Axes) -> None:
+    """Show the figure once all its axes are drawn, so that no cell has to end with `plt.show()`."""
+    if all(other.has_data() for other in ax.figure.axes):
         plt.show()
