@@ -9,7 +9,9 @@ from torch import Tensor
 from txcourse.solutions.tokens_and_embeddings import pad_sequences
 
 
-def collate(sequences: Sequence[Sequence[int]], pad_id: int, bos_id: int, eos_id: int) -> Int[Tensor, "batch length"]:
+def collate(
+    sequences: Sequence[Sequence[int]], pad_id: int, bos_id: int, eos_id: int
+) -> Int[Tensor, "batch length"]:
     """bos + ids + eos for each sequence, padded on the right: a LongTensor (B, L)."""
     return pad_sequences([[bos_id, *sequence, eos_id] for sequence in sequences], pad_id)
 

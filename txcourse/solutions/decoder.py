@@ -22,7 +22,9 @@ class DecoderLayer(nn.Module):
     Source: Vaswani et al. (2017), sections 3.1 and 3.2.3, figure 1 (right).
     """
 
-    def __init__(self, d_model: int, n_heads: int, d_ff: int, dropout: float = 0.1, norm_first: bool = False) -> None:
+    def __init__(
+        self, d_model: int, n_heads: int, d_ff: int, dropout: float = 0.1, norm_first: bool = False
+    ) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(d_model, n_heads, dropout)
         self.cross_attention = MultiHeadAttention(d_model, n_heads, dropout)
@@ -65,7 +67,9 @@ class Decoder(nn.Module):
         norm_first: bool = False,
     ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers))
+        self.layers = nn.ModuleList(
+            DecoderLayer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)
+        )
         self.norm = LayerNorm(d_model) if norm_first else None
 
     def forward(

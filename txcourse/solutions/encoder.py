@@ -20,7 +20,9 @@ class EncoderLayer(nn.Module):
     Source: Vaswani et al. (2017), section 3.1, figure 1 (left).
     """
 
-    def __init__(self, d_model: int, n_heads: int, d_ff: int, dropout: float = 0.1, norm_first: bool = False) -> None:
+    def __init__(
+        self, d_model: int, n_heads: int, d_ff: int, dropout: float = 0.1, norm_first: bool = False
+    ) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(d_model, n_heads, dropout)
         self.feed_forward = PositionwiseFeedForward(d_model, d_ff, dropout)
@@ -53,7 +55,9 @@ class Encoder(nn.Module):
         norm_first: bool = False,
     ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers))
+        self.layers = nn.ModuleList(
+            EncoderLayer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)
+        )
         self.norm = LayerNorm(d_model) if norm_first else None
 
     def forward(

@@ -6,7 +6,9 @@ from torch import Tensor, nn
 from txcourse.solutions.attention import scaled_dot_product_attention
 
 
-def split_heads(x: Float[Tensor, "batch length d_model"], n_heads: int) -> Float[Tensor, "batch heads length d_k"]:
+def split_heads(
+    x: Float[Tensor, "batch length d_model"], n_heads: int
+) -> Float[Tensor, "batch heads length d_k"]:
     """Cut the features into heads: head i takes features i·d_k … (i+1)·d_k − 1.
 
     Shapes: (B, T, d_model) → (B, h, T, d_k) with d_k = d_model / h.

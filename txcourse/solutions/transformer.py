@@ -74,7 +74,9 @@ class Transformer(nn.Module):
         if tie_embeddings not in (False, True, "all"):
             raise ValueError(f'tie_embeddings is False, True or "all", not {tie_embeddings!r}')
         if tie_embeddings == "all" and src_vocab != tgt_vocab:
-            raise ValueError(f'tie_embeddings="all" needs equal vocabularies, got {src_vocab} and {tgt_vocab}')
+            raise ValueError(
+                f'tie_embeddings="all" needs equal vocabularies, got {src_vocab} and {tgt_vocab}'
+            )
         self.pad_id = pad_id
         self.src_embedding = TokenEmbedding(src_vocab, d_model, pad_id)
         self.tgt_embedding = TokenEmbedding(tgt_vocab, d_model, pad_id)
