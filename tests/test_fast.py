@@ -23,7 +23,7 @@ def padded(lengths: list[int], vocabulary: int, seed: int) -> torch.Tensor:
 
 def pair_of_models(norm_first: bool, tie: bool, seed: int = 0) -> tuple[Transformer, FastTransformer]:
     torch.manual_seed(seed)
-    arguments = dict(d_model=24, n_heads=3, n_layers=2, d_ff=40, dropout=0.0, max_len=32)
+    arguments = {"d_model": 24, "n_heads": 3, "n_layers": 2, "d_ff": 40, "dropout": 0.0, "max_len": 32}
     plain = Transformer(13, 17, norm_first=norm_first, tie_embeddings=tie, **arguments).double()
     fast = FastTransformer(13, 17, norm_first=norm_first, tie_embeddings=tie, **arguments).double()
     with torch.no_grad():

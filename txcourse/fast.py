@@ -20,8 +20,9 @@ order in which they appear:
 Sequences must be padded on the right, as `collate` does, and hold at least one token.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -60,10 +61,10 @@ class FastTransformer(Transformer):
 
     def _encode_packed(self, src: Tensor, source: "Packing") -> Float[Tensor, "n_source d_model"]:
         x = self._embed(self.src_embedding, src, source)
-        mask = source.mask  # (B, 1, 1, S), None without padding
-        for layer in self.encoder.layers:
-            x = residual(layer.residuals[0], x, lambda y, a=layer.self_attention: self_attention(a, y, source, mask))
-            x = residual(layer.residuals[1], x, lambda y, f=layer.feed_forward: feed_forward(f, y))
+        for layer in cast("Iterable[Any]", self.encoder.layers):
+            attention = partial(self_attention, layer.self_attention, packing=source, mask=source.mask)
+            x = residual(layer.residuals[0], x, attention)
+            x = residual(layer.residuals[1], x, partial(feed_forward, layer.feed_forward))
         return x if self.encoder.norm is None else norm(self.encoder.norm, x)
 
     def _decode_packed(
@@ -71,16 +72,14 @@ class FastTransformer(Transformer):
     ) -> Float[Tensor, "n_target d_model"]:
         x = self._embed(self.tgt_embedding, inputs, target)
         keys_values = memory_keys_values(self.decoder.layers, memory, source)
-        for layer, (key, value) in zip(self.decoder.layers, keys_values, strict=True):
-            x = residual(
-                layer.residuals[0], x, lambda y, a=layer.self_attention: self_attention(a, y, target, causal=True)
+        for layer, (key, value) in zip(cast("Iterable[Any]", self.decoder.layers), keys_values, strict=True):
+            attention = partial(self_attention, layer.self_attention, packing=target, causal=True)
+            look_up = partial(
+                cross_attention, layer.cross_attention, key=key, value=value, packing=target, mask=source.mask
             )
-            x = residual(
-                layer.residuals[1],
-                x,
-                lambda y, a=layer.cross_attention, k=key, v=value: cross_attention(a, y, k, v, target, source.mask),
-            )
-            x = residual(layer.residuals[2], x, lambda y, f=layer.feed_forward: feed_forward(f, y))
+            x = residual(layer.residuals[0], x, attention)
+            x = residual(layer.residuals[1], x, look_up)
+            x = residual(layer.residuals[2], x, partial(feed_forward, layer.feed_forward))
         return x if self.decoder.norm is None else norm(self.decoder.norm, x)
 
     def _embed(self, embedding: nn.Module, tokens: Tensor, packing: "Packing") -> Float[Tensor, "n d_model"]:
@@ -198,9 +197,11 @@ def cross_attention(
     return layer.w_o(packing.pack(attend(layer, query, key, value, mask)))
 
 
-def memory_keys_values(layers: nn.ModuleList, memory: Tensor, packing: Packing) -> list[tuple[Tensor, Tensor]]:
+def memory_keys_values(
+    layers: nn.ModuleList, memory: Tensor, packing: Packing
+) -> list[tuple[Tensor, Tensor]]:
     """Keys and values of every decoder layer's cross-attention, (B, h, S, d_k) each, in one product."""
-    attentions: list[Any] = [layer.cross_attention for layer in layers]
+    attentions = [layer.cross_attention for layer in cast("Iterable[Any]", layers)]
     weight, bias = fused([projection for a in attentions for projection in (a.w_k, a.w_v)])
     keys_values = packing.grid(F.linear(memory, weight, bias))  # (B, S, N·2·d)
     parts = keys_values.unflatten(2, (2 * len(attentions), attentions[0].n_heads, -1)).permute(2, 0, 3, 1, 4)
@@ -246,7 +247,9 @@ class LinearCrossEntropy(torch.autograd.Function):
             part, label = hidden[start : start + size], labels[start : start + size, None]
             logits = F.linear(part, weight, bias)  # (n, V)
             log_sum = logits.logsumexp(1, keepdim=True)  # (n, 1)
-            loss += (log_sum - (1 - smoothing) * logits.gather(1, label)).sum() - smoothing * logits.mean(1).sum()
+            loss += (log_sum - (1 - smoothing) * logits.gather(1, label)).sum() - smoothing * logits.mean(
+                1
+            ).sum()
             if grad_hidden is None or grad_weight is None:
                 continue
             grad = logits.sub_(log_sum).exp_().sub_(smoothing / vocabulary)
@@ -285,10 +288,10 @@ class DecoderCache:
         model, now = self.model, self.length
         x = model.tgt_embedding(tokens[:, None])[:, 0] + model.positions.table[now]  # (B, d)
         self.length += 1
-        for i, layer in enumerate(model.decoder.layers):
-            x = residual(layer.residuals[0], x, lambda y, i=i, a=layer.self_attention: self._attend_to_past(i, a, y))
-            x = residual(layer.residuals[1], x, lambda y, i=i, a=layer.cross_attention: self._attend_to_memory(i, a, y))
-            x = residual(layer.residuals[2], x, lambda y, f=layer.feed_forward: feed_forward(f, y))
+        for i, layer in enumerate(cast("Iterable[Any]", model.decoder.layers)):
+            x = residual(layer.residuals[0], x, partial(self._attend_to_past, i, layer.self_attention))
+            x = residual(layer.residuals[1], x, partial(self._attend_to_memory, i, layer.cross_attention))
+            x = residual(layer.residuals[2], x, partial(feed_forward, layer.feed_forward))
         return model.output(x if model.decoder.norm is None else norm(model.decoder.norm, x))
 
     def keep(self, rows: Tensor) -> None:
@@ -298,7 +301,9 @@ class DecoderCache:
         self.mask = None if self.mask is None else self.mask[rows]
 
     def _attend_to_past(self, i: int, layer: MultiHeadAttention, x: Tensor) -> Tensor:
-        query, key, value = F.linear(x, *self.projections[i]).unflatten(1, (3, layer.n_heads, 1, -1)).unbind(1)
+        query, key, value = (
+            F.linear(x, *self.projections[i]).unflatten(1, (3, layer.n_heads, 1, -1)).unbind(1)
+        )
         self.keys[i, :, :, self.length - 1 : self.length] = key  # (B, h, 1, d_k)
         self.values[i, :, :, self.length - 1 : self.length] = value
         past = slice(0, self.length)

@@ -22,6 +22,7 @@ class TrainingBatches:
         self.tgt_lengths = (self.tgt != 0).sum(1).numpy()
         self.seed = seed
         self.per_epoch = -(-len(pairs) // batch_size)
+        self.smallest = len(pairs) // self.per_epoch  # batches differ by one example at most: none is tiny
         self._epoch, self._batches = -1, [np.empty(0, dtype=np.int64)]
 
     def indices(self, step: int) -> np.ndarray:
@@ -31,13 +32,17 @@ class TrainingBatches:
             random = np.random.default_rng((self.seed, epoch))
             shuffled = random.permutation(len(self.src))
             by_length = shuffled[np.argsort(self.src_lengths[shuffled], kind="stable")]
-            batches = np.array_split(by_length, self.per_epoch)  # sizes differ by one at most: none is tiny
+            batches = np.array_split(by_length, self.per_epoch)
             self._epoch, self._batches = epoch, [batches[i] for i in random.permutation(self.per_epoch)]
         return self._batches[place]
 
     def n_targets(self, indices: np.ndarray) -> int:
         """How many labels the examples have: every token of the target but the first, which is only given."""
         return int(self.tgt_lengths[indices].sum()) - len(indices)
+
+    def n_tokens(self, indices: np.ndarray) -> int:
+        """All tokens of the examples, of sources and targets, without padding."""
+        return int(self.src_lengths[indices].sum() + self.tgt_lengths[indices].sum())
 
     def tensors(
         self, indices: np.ndarray, device: torch.device

@@ -11,9 +11,10 @@ Weights and optimiser are the tensors of the file; everything else is JSON in it
 
 import json
 import os
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ from txcourse.errors import UserError
 from txcourse.fast import FastTransformer
 from txcourse.solutions.tokens_and_embeddings import Vocabulary
 from txcourse.training.config import Config
+
+
+class DamagedFile(UserError):
+    """A file of a run that cannot be used any more."""
+
 
 FORMAT = 1  # raised when a file of today could not be read any more
 
@@ -63,11 +69,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})["txcourse"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
     except FileNotFoundError:
         raise UserError(f"There is no file {path}.") from None
     except (SafetensorError, KeyError, ValueError):
-        raise UserError(f"{path} is damaged or was not written by txcourse.") from None
+        raise DamagedFile(f"{path} is damaged or was not written by txcourse.") from None
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror or error}.") from None
     if header.get("format") != FORMAT:
@@ -80,16 +86,17 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 @dataclass
 class State:
-    """Where a run stands besides its weights: the data's order and the random numbers follow from the step."""
+    """Where a run stands, besides weights and optimiser. Data order and random numbers follow from the step."""
 
     step: int = 0
     seconds: float = 0.0  # spent so far, interruptions not counted
-    loss_sum: float = 0.0  # since the last measurement
-    targets: int = 0  # since the last measurement
+    measured_at: float = 0.0  # `seconds` at the last measurement
+    loss_sum: float = 0.0  # this and what follows: since the last measurement
+    targets: int = 0
+    tokens: int = 0
 
-
-def checkpoint_path(run: Path, step: int) -> Path:
-    return run / "checkpoints" / f"step-{step:08d}.safetensors"
+    def tokens_per_second(self) -> int:
+        return round(self.tokens / max(self.seconds - self.measured_at, 1e-9))
 
 
 def list_checkpoints(run: Path) -> list[Path]:
@@ -107,23 +114,61 @@ def save_checkpoint(
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():  # a shared tensor comes once
         tensors[f"model/{name}"] = parameter
-        for key, value in optimizer.state[parameter].items():  # step, exp_avg, exp_avg_sq
+        for key, value in optimizer.state[parameter].items():  # step, exp_avg, exp_avg_sq; nothing at step 0
             tensors[f"{key}/{name}"] = value
-    header = {"config": config.to_dict(), "state": vars(state)}
-    write_tensors(checkpoint_path(run, state.step), tensors, header)
+    header = {"config": config.to_dict(), "state": asdict(state), "threads": torch.get_num_threads()}
+    write_tensors(run / "checkpoints" / f"step-{state.step:08d}.safetensors", tensors, header)
     for path in list_checkpoints(run)[:-keep]:
         path.unlink(missing_ok=True)
+
+
+def load_newest(run: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and header of the newest good checkpoint; damaged newer ones are reported on stderr and deleted.
+
+    Raises UserError when there is no good one.
+    """
+    damaged = []
+    for path in reversed(list_checkpoints(run)):
+        try:
+            tensors, header = read_tensors(path)
+        except DamagedFile as error:
+            damaged.append(path)
+            print(f"{error} Using the one before it.", file=sys.stderr)
+            continue
+        for other in damaged:
+            other.unlink(missing_ok=True)
+        return tensors, header
+    raise UserError(f"There is no usable checkpoint in {run}: start without --resume.")
+
+
+def load_state(run: Path, config: Config) -> tuple[State, dict[str, Tensor]]:
+    """Where the run stands, and the tensors for `restore`. Raises UserError when it has another configuration."""
+    tensors, header = load_newest(run)
+    for name, value in config.to_dict().items():
+        if header["config"].get(name) != value:
+            raise UserError(
+                f"The run in {run} has {name} = {header['config'].get(name)}, not {value}: resume it with its own "
+                "settings, or choose another --out."
+            )
+    if header["threads"] != torch.get_num_threads():
+        print(
+            f"The run began with {header['threads']} threads and goes on with {torch.get_num_threads()}: "
+            "the result can differ in the last digits.",
+            file=sys.stderr,
+        )
+    return State(**header["state"]), tensors
 
 
 def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     """Put the tensors of a checkpoint into the model and its optimiser."""
     copy_parameters(model, tensors, prefix="model/")
     for name, parameter in model.named_parameters():
-        optimizer.state[parameter] = {
-            "step": tensors[f"step/{name}"],
-            "exp_avg": tensors[f"exp_avg/{name}"].to(parameter.device),
-            "exp_avg_sq": tensors[f"exp_avg_sq/{name}"].to(parameter.device),
-        }
+        if f"step/{name}" in tensors:
+            optimizer.state[parameter] = {
+                "step": tensors[f"step/{name}"].to(parameter.device),
+                "exp_avg": tensors[f"exp_avg/{name}"].to(parameter.device),
+                "exp_avg_sq": tensors[f"exp_avg_sq/{name}"].to(parameter.device),
+            }
 
 
 def copy_parameters(model: nn.Module, tensors: dict[str, Tensor], prefix: str = "") -> None:
@@ -135,6 +180,26 @@ def copy_parameters(model: nn.Module, tensors: dict[str, Tensor], prefix: str = 
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(saved[name])
+
+
+def append_metrics(run: Path, measurement: dict[str, Any]) -> None:
+    """Add one line to the run's metrics.jsonl."""
+    with open(run / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(measurement) + "\n")
+
+
+def read_metrics(run: Path, up_to: int, rewrite: bool) -> list[dict[str, Any]]:
+    """The measurements up to a step. With `rewrite`, later ones and half a line left by a kill are removed."""
+    try:
+        lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    complete = [json.loads(line) for line in lines if line.endswith("\n")]
+    kept = [measurement for measurement in complete if measurement["step"] <= up_to]
+    if rewrite and len(kept) < len(lines):
+        text = "".join(json.dumps(measurement) + "\n" for measurement in kept)
+        write_atomically(run / "metrics.jsonl", text.encode())
+    return kept
 
 
 def average_weights(paths: Iterable[Path]) -> dict[str, Tensor]:
@@ -200,7 +265,9 @@ def load_model(path: Path) -> TrainedModel:
             raise UserError(f"The run in {path} has not finished: continue it with --resume.")
         path = path / "model.safetensors"
     if not path.exists():
-        raise UserError(f"There is no trained model in {path.parent}: make one with txcourse train pronunciation.")
+        raise UserError(
+            f"There is no trained model in {path.parent}: make one with txcourse train pronunciation."
+        )
     tensors, header = read_tensors(path)
     source, target = vocabulary_of(header["source"]), vocabulary_of(header["target"])
     config = Config(**header["config"])

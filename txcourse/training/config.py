@@ -57,7 +57,9 @@ class Config:
         _require(self.max_norm > 0, "max_norm", "above 0", self)
         _require(0 <= self.final_lr <= 1, "final_lr", "between 0 and 1", self)
         _require(self.d_model % self.n_heads == 0, "d_model", f"divisible by n_heads ({self.n_heads})", self)
-        _require(self.task in ("pronunciation", *TOY_TASKS), "task", "pronunciation, copy, reverse or sort", self)
+        _require(
+            self.task in ("pronunciation", *TOY_TASKS), "task", "pronunciation, copy, reverse or sort", self
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
