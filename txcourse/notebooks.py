@@ -19,7 +19,7 @@ from statistics import median
 
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 
 from txcourse.errors import UserError
@@ -285,7 +285,7 @@ def execute(notebook: NotebookNode, quick: bool = False) -> tuple[NotebookNode, 
         client = NotebookClient(run, timeout=CELL_TIMEOUT, kernel_name="python3", resources=place)
         try:
             client.execute(env=kernel_environment(), stderr=subprocess.DEVNULL)
-        except CellExecutionError as error:
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # without the colours
             raise UserError(f"a cell failed: {plain[-3000:]}") from None
     return run, set("".join(output.text for output in run.cells.pop().outputs).split())
@@ -297,6 +297,8 @@ def build(names: list[str]) -> dict[str, float]:
     Returns the seconds that each took. UserError for a name that does not exist, a cell that fails, and a
     reference that fails its check.
     """
+    if not FOLDER.is_dir():
+        raise UserError("build needs the project's own folder with notebooks/; an installed course has none")
     seconds = {}
     for path in [_find(name) for name in names] or student_notebooks():
         started = time.perf_counter()

@@ -5,8 +5,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from txcourse import notebooks
 
 from .test_form import each_notebook
@@ -61,7 +59,7 @@ def test_no_solved_copy_without_its_student_notebook() -> None:
     assert {path.name for path in notebooks.SOLVED.glob("*.ipynb")} <= names
 
 
-@pytest.mark.parametrize("path", notebooks.student_notebooks(), ids=lambda p: p.stem)
+@each_notebook
 def test_solved_copy_holds_references_only(path: Path) -> None:
     """Apart from filled exercises and outputs, both copies are the same, cell by cell."""
     student, solved = notebooks.read(path).cells, notebooks.read(notebooks.SOLVED / path.name).cells
