@@ -12,7 +12,6 @@ from txcourse.errors import UserError
 app = typer.Typer(
     name="txcourse",
     help="Build the Transformer from its smallest part up. Start with: txcourse lab",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -31,8 +30,7 @@ def main() -> None:
         print(f"txcourse: {error}", file=sys.stderr)
         code = 2
     except typer.TyperException as error:  # an unknown command, option or value
-        if len(sys.argv) > 1:
-            print(f"txcourse: {error.format_message()} (see txcourse --help)", file=sys.stderr)
+        print(f"txcourse: {error.format_message()} (see txcourse --help)", file=sys.stderr)
         code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         print("txcourse: stopped", file=sys.stderr)
@@ -41,14 +39,17 @@ def main() -> None:
 
 
 @app.callback(invoke_without_command=True)
-def _version(
+def _start(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
+    from txcourse.learner.workspace import prefer_work_folder
+
     if version:
         print(__version__)
         raise typer.Exit
-    from txcourse.learner.workspace import prefer_work_folder
-
+    if context.invoked_subcommand is None:
+        print(context.get_help())
     prefer_work_folder()
 
 

@@ -14,7 +14,6 @@ from txcourse.learner import answers, workspace
 from txcourse.source import part_for, statements
 
 _loaded: dict[str, tuple[str, ModuleType]] = {}  # stored module -> (its text, the module)
-_loading: set[str] = set()  # stored modules that are being run now
 _mixed: dict[
     str, tuple[dict[str, int], Any, dict[str, Any]]
 ] = {}  # reference -> (parts by id, it, the parts)
@@ -27,7 +26,7 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__") or name not in exercises.names():
         raise AttributeError(f"`{name}` is no exercise of the course")
     part, origin = _find(name)
-    if not _loading and _told.get(name) != origin:
+    if not answers.running and _told.get(name) != origin:
         _told[name] = origin
         print(f"{name}: {origin}")
     return part
@@ -69,7 +68,7 @@ def _find(name: str) -> tuple[Any, str]:
     if path is None or name not in answers.blocks(path):
         return part, f"{why} (yours has not passed yet)"
     shown = path.relative_to(path.parent.parent)
-    if str(path) in _loading:
+    if f"{answers.PACKAGE}.{path.stem}" in answers.running:
         return part, f"{why} (your parts ask for each other in a circle)"
     try:
         return getattr(_load(path), name), f"yours, from {shown}"
@@ -86,12 +85,7 @@ def _load(path: Path) -> ModuleType:
     text = path.read_text(encoding="utf-8")
     known = _loaded.get(str(path))
     if known is None or known[0] != text:
-        _loading.add(str(path))
-        try:
-            module = answers.execute(text, path, f"{answers.PACKAGE}.{path.stem}")
-        finally:
-            _loading.discard(str(path))
-        known = _loaded[str(path)] = (text, module)
+        known = _loaded[str(path)] = (text, answers.execute(text, path, f"{answers.PACKAGE}.{path.stem}"))
     return known[1]
 
 

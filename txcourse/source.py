@@ -111,6 +111,7 @@ def part_for(name: str, body: list[Statement]) -> tuple[list[Statement], set[str
         kept |= new
         for i in new:
             wanted |= body[i].uses
+    kept |= {i for i, s in enumerate(body) if kept and ast.unparse(s.node).startswith("from __future__")}
     part = [body[i] for i in sorted(kept)]
     bound = set().union(*(s.binds for s in part)) if part else set()
     missing = set().union(*(s.uses for s in part)) - bound - _BUILTINS if part else {name}

@@ -65,7 +65,7 @@ def _name_of(candidate: Any, caller: dict[str, Any]) -> str:
         if value is candidate and name in names:
             return name
     raise UserError(
-        f"check needs the answer to an exercise, under the exercise's name; `{own or candidate!r}` is none. "
+        f"check needs the answer to an exercise, under the exercise's name; `{own or repr(candidate)}` is none. "
         "progress() lists them."
     )
 

@@ -20,6 +20,7 @@ from txcourse.source import Statement, import_of, part_for, statements
 
 _BLOCK = re.compile(r"^# %% exercise: (\w+)\n", re.MULTILINE)
 PACKAGE = "my_transformer"
+running: list[str] = []  # the stored modules that are being executed at this moment
 
 
 class NotStored(Exception):
@@ -130,11 +131,14 @@ def execute(text: str, path: Path, name: str) -> ModuleType:
     module.__file__ = str(path)
     sys.modules[name] = module
     linecache.checkcache(str(path))
+    running.append(name)
     try:
         exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)
     except BaseException:
         sys.modules.pop(name, None)
         raise
+    finally:
+        running.remove(name)
     return module
 
 
@@ -167,6 +171,7 @@ def block_of(
             imports.append(line)
         elif each in namespace or any(each in s.binds for s in elsewhere):
             raise NotStored(f"your answer uses `{each}`, defined in another cell; move it into this one")
+    imports.sort(key=lambda line: (line.startswith("from"), line))
     return "\n".join([*imports, *([""] if imports else []), *_texts(part, exercises)])
 
 
@@ -213,17 +218,20 @@ def cells_of(candidate: Any, name: str) -> tuple[str, list[str], dict[str, Any]]
     file = function.__code__.co_filename if function is not None else ""
     if file and Path(file).is_file():  # a script, not a notebook
         return "".join(linecache.getlines(file)), [], namespace
-    run = {
-        key: (entry[1] or 0, "".join(entry[2]))
+    cells = {
+        key: "".join(entry[2])
         for key, entry in list(linecache.cache.items())
         if len(entry) == 4 and not Path(key).is_file() and (not file or Path(key).parent == Path(file).parent)
     }
-    if file not in run:  # no method of its own: the last cell that binds the name
-        file = max((key for key in run if _binds(run[key][1], name)), key=lambda key: run[key][0], default="")
-    if file not in run:
+    last_run = {
+        text.strip(): number for number, text in enumerate(main.get("In", []))
+    }  # a cell may run again
+    order = sorted(cells, key=lambda key: last_run.get(cells[key].strip(), -1))
+    if file not in cells:  # no method of its own: the last cell that binds the name
+        file = next((key for key in reversed(order) if _binds(cells[key], name)), "")
+    if file not in cells:
         raise NotStored(f"the cell that defines `{name}` was not found")
-    others = [text for key, (_, text) in sorted(run.items(), key=lambda item: item[1][0]) if key != file]
-    return run[file][1], others, namespace
+    return cells[file], [cells[key] for key in order if key != file], namespace
 
 
 def _a_function_of(candidate: Any) -> FunctionType | None:
