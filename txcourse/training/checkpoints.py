@@ -127,6 +127,8 @@ def load_newest(run: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Raises UserError when there is no good one.
     """
+    for left_by_a_kill in (run / "checkpoints").glob(".*.tmp"):
+        left_by_a_kill.unlink(missing_ok=True)
     damaged = []
     for path in reversed(list_checkpoints(run)):
         try:
