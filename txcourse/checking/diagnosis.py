@@ -1,0 +1,134 @@
+"""Name the mistake: find the smallest set of switches with which the reference behaves as the candidate does."""
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from txcourse.checking.compare import difference
+from txcourse.checking.exercise import Exercise, Mistake, Probe, omissions
+from txcourse.checking.guard import CandidateError, Watchdog
+from txcourse.checking.matching import Free, Matcher
+from txcourse.checking.subject import ModuleSubject, Subject
+
+_SECOND_SEED = 7919  # a name counts only when it also holds on inputs of this other seed
+
+
+def diagnose(
+    exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog, seconds: float
+) -> tuple[Mistake, ...]:
+    """The mistakes that together reproduce the candidate's behaviour on two seeds; empty when none or if it is right."""
+    if exercise.variant is None or exercise.probes is None:
+        return ()
+    deadline = time.monotonic() + seconds
+    explain = _Module if exercise.sizes is not None else _Function
+    try:
+        explained = explain(exercise, subject, seed, watchdog)
+    except CandidateError:
+        return ()
+    if explained.is_like(frozenset()):
+        return ()
+    for mistakes in _sets(exercise.mistakes):
+        if explained.is_like(frozenset(m.id for m in mistakes)):
+            return mistakes
+        if time.monotonic() > deadline:
+            break
+    return ()
+
+
+def _sets(mistakes: Sequence[Mistake]) -> Iterator[tuple[Mistake, ...]]:
+    yield from ((m,) for m in mistakes)
+    yield from ((a, b) for a, b in itertools.combinations(mistakes, 2) if a.axis != b.axis)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return difference(a, b, rtol=2e-5, atol=1e-6) is None and (a is None) == (b is None)
+
+
+class _Function:
+    def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
+        assert exercise.variant is not None and exercise.probes is not None
+        self._variant, self._watchdog = exercise.variant, watchdog
+        self._probes = [*exercise.probes(seed), *exercise.probes(seed + _SECOND_SEED)]
+        self._outcomes = [_outcome(subject, probe) for probe in self._probes]
+
+    def is_like(self, on: frozenset[str]) -> bool:
+        subject = Subject(self._variant(on), self._watchdog)
+        return all(_same(_outcome(subject, p), o) for p, o in zip(self._probes, self._outcomes, strict=True))
+
+
+def _outcome(subject: Subject, probe: Probe) -> Any:
+    """What a call gives and leaves behind in its arguments; "raised" when it raises."""
+    try:
+        value, after = subject.observe(*probe.args, **probe.kwargs)
+    except CandidateError as error:
+        if error.kind == "timeout":
+            raise
+        return f"raised {type(error.error).__name__}" if isinstance(error.error, ValueError) else "raised"
+    return _comparable((value, after))
+
+
+def _comparable(value: Any) -> Any:
+    """Dictionaries and objects as lists, so that difference() looks inside."""
+    if isinstance(value, dict):
+        return [[_comparable(k), _comparable(v)] for k, v in value.items()]
+    if isinstance(value, list | tuple):
+        return [_comparable(v) for v in value]
+    return value
+
+
+class _Module:
+    def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
+        self._exercise, self._seed = exercise, seed
+        assert exercise.variant is not None and exercise.probes is not None and exercise.sizes is not None
+        self._ours: ModuleSubject = subject.build(**exercise.sizes)
+        if not self._ours.is_module:
+            raise CandidateError("raised", "not a module")
+        self._ours.train(False)
+        self._ours.double()
+        self._probes, self._raising = self._works(exercise.probes(seed))
+        self._fresh, _ = self._works(exercise.probes(seed + _SECOND_SEED))
+        if not self._probes:
+            raise CandidateError("raised", "no probe gives a result")
+        self._matcher = Matcher(self._ours, self._probes, seed)
+
+    def _works(self, probes: Sequence[Probe]) -> tuple[list[Probe], list[Probe]]:
+        good, bad = [], []
+        for probe in probes:
+            try:
+                self._ours.respond([probe], 0)
+                good.append(probe)
+            except CandidateError as error:
+                if error.kind == "timeout":
+                    raise
+                bad.append(probe)
+        return good, bad
+
+    def is_like(self, on: frozenset[str]) -> bool:
+        exercise = self._exercise
+        assert exercise.variant is not None and exercise.sizes is not None
+        construct = exercise.variant(on)
+        try:
+            module = construct(**exercise.sizes).double().eval()
+            for fixed in omissions(module, self._ours.size(), exercise.optional):
+                theirs = Free(module, fixed)
+                if any(not self._raises(theirs, probe) for probe in self._raising):
+                    continue
+                pairing = self._matcher.pair(theirs)
+                if pairing is not None and self._matcher.agree(theirs, pairing, self._fresh, self._seed + _SECOND_SEED):
+                    return True
+        except (CandidateError, RuntimeError, ValueError, IndexError, TypeError):
+            return False
+        return False
+
+    @staticmethod
+    def _raises(module: Free, probe: Probe) -> bool:
+        try:
+            module.respond([probe], 0)
+        except Exception:
+            return True
+        return False
+
+
+def sentence(mistakes: Sequence[Mistake]) -> str:
+    return " ".join(m.sentence for m in mistakes)

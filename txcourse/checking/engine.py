@@ -1,0 +1,112 @@
+"""Run the tests of an exercise against a candidate and report."""
+
+import time
+from typing import Any
+
+import torch
+
+from txcourse.checking import diagnosis, rules
+from txcourse.checking.exercise import Context, Exercise, Wrong
+from txcourse.checking.guard import CandidateError, Watchdog, preserved
+from txcourse.checking.report import Report, TestResult
+from txcourse.checking.subject import Subject
+
+
+def run(
+    exercise: Exercise,
+    candidate: Any,
+    seed: int,
+    *,
+    seconds: float = 5.0,
+    naming: float = 2.0,
+    ours: bool = False,
+) -> Report:
+    """Judge `candidate`; never raises, never prints, and leaves seeds, modes and settings as they were.
+
+    `seconds` limits each call of the candidate, `naming` the search for the mistake's name. `ours` says that the
+    candidate may come from this package (the tests of the tests need that).
+    """
+    start = time.perf_counter()
+    with preserved(candidate):
+        watchdog = Watchdog(seconds)
+        try:
+            report = _judge(exercise, candidate, seed, watchdog, naming, ours)
+        finally:
+            watchdog.close()
+    object.__setattr__(report, "seconds", time.perf_counter() - start)
+    return report
+
+
+def _judge(exercise: Exercise, candidate: Any, seed: int, watchdog: Watchdog, naming: float, ours: bool) -> Report:
+    name = exercise.name
+    if not callable(candidate):
+        message = f"{name} should be a function or class; this is {type(candidate).__name__}."
+        return Report(name, False, (), "not_callable", message, 0.0)
+    subject = Subject(candidate, watchdog)
+    if not ours:
+        rule = rules.broken(
+            exercise.not_allowed,
+            exercise.reference,
+            candidate,
+            lambda: _exercise_once(exercise, subject, seed),
+        )
+        if rule is not None:
+            return Report(
+                name,
+                False,
+                (TestResult("allowed", "uses what is allowed", False, rule),),
+                "not_allowed",
+                rule,
+                0.0,
+            )
+    context = Context(exercise, subject, seed)
+    results: list[TestResult] = []
+    proved: list[str] = []
+    picture, hanging, untouched = None, False, 0
+    for number, test in enumerate(exercise.tests):
+        if hanging:
+            results.append(TestResult(test.name, test.title, False, "Not run, because an earlier call did not end."))
+            continue
+        torch.manual_seed(seed)
+        context.generator.manual_seed(1000 * seed + number)
+        try:
+            test.run(context)
+            results.append(TestResult(test.name, test.title, True))
+        except CandidateError as error:
+            hanging, untouched = error.kind == "timeout", untouched + (error.kind == "not_started")
+            results.append(TestResult(test.name, test.title, False, error.sentence))
+            if hanging:
+                proved.append("does_not_end")
+            elif test.crash and any(r.passed for r in results):
+                proved.append(test.crash)
+        except Wrong as wrong:
+            results.append(TestResult(test.name, test.title, False, wrong.sentence))
+            picture = picture or wrong.picture
+            if wrong.mistake:
+                proved.append(wrong.mistake)
+        except Exception as error:  # the candidate gave something with which the test cannot even compute
+            message = f"Your result cannot be used as it is ({type(error).__name__}: {str(error)[:200]})."
+            results.append(TestResult(test.name, test.title, False, message))
+    if untouched == len(exercise.tests):
+        return Report(name, False, tuple(results), None, results[0].message, 0.0, started=False)
+    failed = [r for r in results if not r.passed]
+    if not failed:
+        return Report(name, True, tuple(results), None, f"All {len(results)} tests passed.", 0.0)
+    mistakes = () if hanging else diagnosis.diagnose(exercise, subject, seed, watchdog, naming)
+    if mistakes:
+        named, message = "+".join(m.id for m in mistakes), " ".join(m.sentence for m in mistakes)
+    else:
+        named = next(iter(proved), None)  # type: ignore[arg-type]
+        message = failed[0].message
+    return Report(name, False, tuple(results), named, message, 0.0, picture=picture)
+
+
+def _exercise_once(exercise: Exercise, subject: Subject, seed: int) -> None:
+    """Call the candidate on every probe, for the rules to watch."""
+    probes = exercise.probes(seed) if exercise.probes else ()
+    module = subject.build(**exercise.sizes) if exercise.sizes is not None else None
+    for probe in probes:
+        if module is None:
+            subject.call(*probe.args, **probe.kwargs)
+        elif module.is_module:
+            module.call(*probe.args, method=probe.method, **probe.kwargs)

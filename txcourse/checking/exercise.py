@@ -1,0 +1,195 @@
+"""What an exercise consists of: statement, reference, tests, and the model of its known mistakes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from txcourse.checking.compare import difference
+from txcourse.checking.guard import CandidateError
+from txcourse.checking.matching import Free, Matcher
+from txcourse.checking.subject import ModuleSubject, Subject
+
+
+class Wrong(Exception):
+    """A test's finding: a sentence, the mistake when the finding proves it, and two matrices to draw (wanted, got)."""
+
+    def __init__(self, sentence: str, mistake: str | None = None, picture: tuple[Tensor, Tensor] | None = None):
+        super().__init__(sentence)
+        self.sentence, self.mistake, self.picture = sentence, mistake, picture
+
+
+@dataclass(frozen=True)
+class Test:
+    """One mechanism. `title` is what the learner reads; `crash` names the mistake proved by raising in this test alone."""
+
+    name: str
+    title: str
+    run: Callable[["Context"], None]
+    crash: str | None = None
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A switch of the mistaken reference. Of switches with the same axis at most one is on."""
+
+    id: str
+    axis: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One call: of a function, or of a method of a module; only the outputs at `where` count."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    method: str = "forward"
+    where: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Exercise:
+    name: str
+    notebook: str
+    points: int
+    difficulty: int
+    minutes: int
+    hints: tuple[str, str, str]
+    reference: Callable[..., Any]
+    tests: tuple[Test, ...]
+    mistakes: tuple[Mistake, ...] = ()
+    variant: Callable[[frozenset[str]], Callable[..., Any]] | None = None  # the reference with these mistakes
+    probes: Callable[[int], Sequence[Probe]] | None = None  # the calls on which a mistake is recognised
+    sizes: dict[str, Any] | None = None  # for a module: the arguments with which it is constructed for `probes`
+    optional: tuple[str, ...] = ()  # parameters (ends of their names) that a right module may lack
+    not_allowed: tuple[str, ...] = ()
+    stretch: bool = False
+
+
+class Context:
+    """What a test sees: the candidate as a subject, the reference, and random numbers of this run's seed."""
+
+    def __init__(self, exercise: Exercise, subject: Subject, seed: int):
+        self.exercise, self.subject, self.seed = exercise, subject, seed
+        self.reference = exercise.reference
+        self.generator = torch.Generator().manual_seed(seed)
+        self._twins: dict[str, tuple[ModuleSubject, nn.Module] | None] = {}
+
+    def randn(self, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
+        return scale * torch.randn(*shape, generator=self.generator, dtype=dtype)
+
+    def randint(self, low: int, high: int, *shape: int) -> Tensor:
+        return torch.randint(low, high, shape, generator=self.generator)
+
+    def expect(self, got: Any, want: Any, what: str = "the result", *, mistake: str | None = None, **how: Any) -> None:
+        """Raises Wrong when `got` differs from `want`; see compare.difference for `how`."""
+        text = difference(got, want, what=what, **how)
+        if text is not None:
+            raise Wrong(text[0].upper() + text[1:], mistake, _picture(want, got))
+
+    def same(self, *args: Any, what: str = "the result", mistake: str | None = None, **how: Any) -> None:
+        """The candidate's result for `args` equals the reference's."""
+        self.expect(self.subject.call(*args), self.reference(*args), what, mistake=mistake, **how)
+
+    def same_gradients(
+        self,
+        *args: Any,
+        wrt: dict[str, int],
+        ours: Subject | ModuleSubject | None = None,
+        theirs: Callable[..., Any] | None = None,
+        output: int | None = None,
+        rtol: float = 1e-6,
+        **kwargs: Any,
+    ) -> None:
+        """The gradients with respect to the named arguments equal the reference's; give float64 `args`.
+
+        `ours` and `theirs` stand in for the candidate and the reference, as a pair of twins does.
+        """
+        ours = ours or self.subject
+        judge = Subject(theirs or self.reference, self.subject.watchdog)
+        how: dict[str, Any] = {"wrt": list(wrt.values()), "seed": self.seed, **kwargs}
+        if output is not None:
+            how["output"] = output
+        try:
+            got = ours.gradients(*args, **how)[1]
+        except CandidateError as error:
+            if error.error is None and error.kind == "raised":
+                raise Wrong(error.sentence, "gradient_cut_off") from error
+            raise
+        for name, g, w in zip(wrt, got, judge.gradients(*args, **how)[1], strict=True):
+            cut = not g.any() and bool(w.any())
+            mistake = f"no_gradient_to_{name}" if cut else "wrong_gradient"
+            self.expect(g, w, f"the gradient with respect to {name}", mistake=mistake, rtol=rtol, atol=1e-9)
+
+    def build(self, **changes: Any) -> ModuleSubject:
+        """A module of the candidate's, constructed with the exercise's sizes and `changes`, in evaluation mode."""
+        built = self.subject.build(**{**(self.exercise.sizes or {}), **changes})
+        if not built.is_module:
+            raise Wrong("Constructing it should give an nn.Module.", "not_a_module")
+        built.train(False)
+        return built
+
+    def twin(self, **changes: Any) -> tuple[ModuleSubject, nn.Module]:
+        """The candidate's module and the reference's with equal random weights, in float64 and evaluation mode.
+
+        Raises Wrong when no pairing of their weights makes the two compute the same.
+        """
+        key = repr(sorted(changes.items()))
+        if key not in self._twins:
+            ours = self.build(**changes).double()
+            sizes = {**(self.exercise.sizes or {}), **changes}
+            assert self.exercise.probes is not None
+            self._twins[key] = pair(
+                ours,
+                lambda: self.reference(**sizes),
+                self.exercise.probes(self.seed),
+                self.exercise.optional,
+                self.seed,
+            )
+        twins = self._twins[key]
+        if twins is None:
+            raise Wrong("However your weights are set, the module does not compute what the formula says.")
+        return twins
+
+
+def pair(
+    ours: ModuleSubject,
+    construct: Callable[[], nn.Module],
+    probes: Sequence[Probe],
+    optional: Sequence[str],
+    seed: int,
+) -> tuple[ModuleSubject, nn.Module] | None:
+    """Give both modules equal random weights, paired by what they do; None when that cannot be done."""
+    matcher = Matcher(ours, probes, seed)
+    for fixed in omissions(construct(), ours.size(), optional):
+        theirs = Free(construct().double().eval(), fixed)
+        pairing = matcher.pair(theirs)
+        if pairing is not None:
+            matcher.agree(theirs, pairing, probes, seed)
+            return ours, theirs.module
+    return None
+
+
+def omissions(module: nn.Module, size: int, optional: Sequence[str]) -> list[tuple[str, ...]]:
+    """The sets of optional parameters without which `module` has `size` weights, the smallest sets first."""
+    named = [(n, p.numel()) for n, p in module.named_parameters()]
+    total = sum(k for _, k in named)
+    found = []
+    for chosen in range(2 ** len(optional)):
+        fixed = tuple(end for i, end in enumerate(optional) if chosen >> i & 1)
+        if total - sum(k for n, k in named if fixed and n.endswith(fixed)) == size:
+            found.append(fixed)
+    return sorted(found, key=len)
+
+
+def _picture(want: Any, got: Any) -> tuple[Tensor, Tensor] | None:
+    if not (isinstance(want, Tensor) and isinstance(got, Tensor)) or want.shape != got.shape or want.ndim < 2:
+        return None
+    if want.shape[-1] > 32 or want.shape[-2] > 32:
+        return None
+    return want.reshape(-1, *want.shape[-2:])[0].detach().double(), got.reshape(-1, *got.shape[-2:])[
+        0
+    ].detach().double()

@@ -1,0 +1,178 @@
+"""Find out which parameter of a module is which, by what it does.
+
+A learner may lay out the weights in any way: fused or one matrix per head, transposed, as a convolution, under any
+name. Two modules compute the same function when their single weights can be paired so that both give equal outputs
+for all values. The pairing is found as one tests graphs for isomorphism, by refinement of colours:
+
+1. all weights have one colour, and a colour is one value: both modules then compute the same, whatever the layout;
+2. the gradient of a random combination of the outputs, which differs between weights with different jobs, splits the
+   colours; each new colour gets a value of its own, and so on until nothing splits any more;
+3. weights that still share a colour are interchangeable (the channels inside a head, the hidden units of a
+   feed-forward): one of them, in either module, gets a colour of its own, and step 2 goes on.
+
+When the modules compute different functions, outputs or colours disagree, mostly in the first round.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from txcourse.checking.compare import difference
+from txcourse.checking.subject import outputs, respond
+
+_CLOSE = 1e-8  # relative; float64 on both sides
+
+
+class Adjustable(Protocol):
+    def size(self) -> int: ...
+    def write(self, vector: Tensor) -> None: ...
+    def outputs(self, probes: Sequence[Any]) -> list[Any]: ...
+    def respond(self, probes: Sequence[Any], seed: int) -> tuple[list[Any], Tensor]: ...
+
+
+class Free:
+    """A reference module whose parameters with names ending in one of `fixed` stay zero (a candidate may have no biases there)."""
+
+    def __init__(self, module: nn.Module, fixed: tuple[str, ...] = ()):
+        self.module = module
+        named = [(bool(fixed) and n.endswith(fixed), p) for n, p in module.named_parameters()]
+        self._free = [p for out, p in named if not out]
+        keep = [torch.full((p.numel(),), not out) for out, p in named]
+        self._mask = torch.cat(keep or [torch.zeros(0, dtype=torch.bool)])
+        with torch.no_grad():
+            for out, p in named:
+                if out:
+                    p.zero_()
+
+    def size(self) -> int:
+        return sum(p.numel() for p in self._free)
+
+    def write(self, vector: Tensor) -> None:
+        start = 0
+        with torch.no_grad():
+            for p in self._free:
+                p.copy_(vector[start : start + p.numel()].view(p.shape))
+                start += p.numel()
+
+    def outputs(self, probes: Sequence[Any]) -> list[Any]:
+        return outputs(self.module, probes)
+
+    def respond(self, probes: Sequence[Any], seed: int) -> tuple[list[Any], Tensor]:
+        values, gradient = respond(self.module, probes, seed)
+        return values, gradient[self._mask]
+
+
+def same_output(probe: Any, a: Any, b: Any, rtol: float = 1e-6) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        close = torch.isclose(a, b, rtol=rtol, atol=1e-8, equal_nan=True)
+        return bool((close if probe.where is None else close | ~probe.where).all())
+    return difference(a, b, rtol=rtol, atol=1e-8) is None
+
+
+def _same_outputs(probes: Sequence[Any], ours: list[Any], theirs: list[Any]) -> bool:
+    return all(same_output(p, a, b) for p, a, b in zip(probes, ours, theirs, strict=True))
+
+
+class Matcher:
+    """A candidate that is to be matched with one or many references."""
+
+    def __init__(self, candidate: Adjustable, probes: Sequence[Any], seed: int):
+        self._candidate, self._probes, self._seed = candidate, probes, seed
+        self._order = np.arange(candidate.size())
+        self._constant = torch.full((candidate.size(),), 0.5, dtype=torch.float64)
+        self._at_random, self._at_constant = [self._outputs(v) for v in (self._random(seed), self._constant)]
+
+    def _random(self, seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        return 0.6 * torch.randn(self._candidate.size(), generator=generator, dtype=torch.float64)
+
+    def _outputs(self, values: Tensor) -> list[Any]:
+        self._candidate.write(values)
+        return self._candidate.outputs(self._probes)
+
+    def pair(self, reference: Adjustable) -> np.ndarray | None:
+        """Element i of the candidate's weights is element `pairing[i]` of the reference's; None without a pairing."""
+        if self._candidate.size() != reference.size():
+            return None
+        if self._gives(reference, self._random(self._seed), self._at_random):  # the same layout: most often so
+            return self._order
+        if not self._gives(reference, self._constant, self._at_constant):
+            return None
+        for at_once in (True, False):
+            pairing = _refine(self._candidate, reference, self._probes, self._seed, at_once)
+            if pairing is not None and self.agree(reference, pairing, self._probes, self._seed):
+                return pairing
+        return None
+
+    def _gives(self, reference: Adjustable, values: Tensor, wanted: list[Any]) -> bool:
+        reference.write(values)
+        outputs = zip(self._probes, wanted, strict=True)
+        return all(same_output(p, reference.outputs([p])[0], w) for p, w in outputs)  # stops at the first difference
+
+    def agree(self, reference: Adjustable, pairing: np.ndarray, probes: Sequence[Any], seed: int) -> bool:
+        """Whether both give equal outputs with equal random weights, paired like this (they keep these weights)."""
+        values = self._random(seed)
+        reference.write(values)
+        self._candidate.write(values[pairing])
+        return _same_outputs(probes, self._candidate.outputs(probes), reference.outputs(probes))
+
+
+def _refine(
+    candidate: Adjustable, reference: Adjustable, probes: Sequence[Any], seed: int, at_once: bool
+) -> np.ndarray | None:
+    n = candidate.size()
+    rng = np.random.default_rng(seed)
+    colours = np.zeros(2 * n, dtype=int)  # the candidate's, then the reference's
+    waiting: np.ndarray | None = None  # the members of the colour from which one was taken last
+    for step in range(20 * n):
+        values = torch.from_numpy(rng.choice([-1, 1], colours.max() + 1) * rng.uniform(0.3, 1.0, colours.max() + 1))
+        if step == 0:
+            values = torch.full_like(values, 0.5)
+        candidate.write(values[colours[:n]])
+        reference.write(values[colours[n:]])
+        ours, our_gradient = candidate.respond(probes, seed + step)
+        theirs, their_gradient = reference.respond(probes, seed + step)
+        if not _same_outputs(probes, ours, theirs):
+            return None
+        gradient = torch.cat([our_gradient, their_gradient]).numpy()
+        if not np.isfinite(gradient).all():
+            return None
+        before = colours.max()
+        colours = _split(colours, gradient)
+        counts = np.bincount(colours[:n], minlength=colours.max() + 1)
+        if (counts != np.bincount(colours[n:], minlength=colours.max() + 1)).any():
+            return None
+        if colours.max() > before:
+            continue
+        alive = np.zeros(len(counts))
+        np.maximum.at(alive, colours, np.abs(gradient))
+        shared = np.flatnonzero((counts > 1) & (alive > _CLOSE * max(alive.max(), 1e-30)))
+        if not len(shared):
+            if step and (counts > 1).any() and step < 3:
+                continue
+            break
+        chosen = shared[np.argmin(counts[shared])]
+        members, partners = np.flatnonzero(colours[:n] == chosen), n + np.flatnonzero(colours[n:] == chosen)
+        whole = at_once and waiting is not None and set(members) <= set(waiting) and len(members) == len(waiting) - 1
+        take = len(members) - 1 if whole else 1
+        fresh = colours.max() + 1 + np.arange(take)
+        colours[members[:take]], colours[partners[:take]] = fresh, fresh
+        waiting = members
+    pairing = np.empty(n, dtype=int)
+    pairing[np.argsort(colours[:n], kind="stable")] = np.argsort(colours[n:], kind="stable")
+    return pairing
+
+
+def _split(colours: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """New colours: the old ones, split wherever the sorted gradients leave a gap."""
+    order = np.lexsort((gradient, colours))
+    gap = np.diff(gradient[order]) > _CLOSE * max(np.abs(gradient).max(), 1e-30)
+    fresh = np.concatenate([[0], np.cumsum(gap | (np.diff(colours[order]) > 0))])
+    result = np.empty_like(colours)
+    result[order] = fresh
+    return result

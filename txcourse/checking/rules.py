@@ -1,0 +1,172 @@
+"""What an exercise does not allow: seen by what runs, aliases included, and by the source."""
+
+import ast
+import functools
+import inspect
+import linecache
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+from txcourse.checking.guard import CandidateError
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`functions`: names of PyTorch functions; `code`: (end of a file's folder or name, start of a qualified name)."""
+
+    functions: frozenset[str] = frozenset()
+    code: tuple[tuple[str, str], ...] = ()
+
+
+def _rule(functions: str = "", *code: tuple[str, str]) -> Rule:
+    return Rule(frozenset(functions.split()), code)
+
+
+_NN = "torch/nn/modules/"
+RULES = {
+    "softmax": _rule("softmax log_softmax softmin gumbel_softmax _softmax _log_softmax", ("scipy/special/", "softmax"), ("scipy/special/", "log_softmax")),
+    "nn.Linear": _rule("", (_NN + "linear.py", "Linear."), (_NN + "linear.py", "LazyLinear.")),
+    "F.linear": _rule("linear bilinear"),
+    "pad_sequence": _rule("pad_sequence", ("torch/nn/utils/rnn.py", "pad_sequence")),
+    "nn.RNN": _rule("rnn_tanh rnn_relu rnn_tanh_cell rnn_relu_cell", (_NN + "rnn.py", "RNN")),
+    "nn.GRU": _rule("gru gru_cell", (_NN + "rnn.py", "GRU")),
+    "F.scaled_dot_product_attention": _rule("scaled_dot_product_attention"),
+    "nn.MultiheadAttention": _rule("_native_multi_head_attention", (_NN + "activation.py", "MultiheadAttention.")),
+    "F.multi_head_attention_forward": _rule("multi_head_attention_forward"),
+    "nn.LayerNorm": _rule("", (_NN + "normalization.py", "LayerNorm.")),
+    "F.layer_norm": _rule("layer_norm native_layer_norm"),
+    "nn.Transformer": _rule("_transformer_encoder_layer_fwd", (_NN + "transformer.py", "")),
+    "F.cross_entropy": _rule("cross_entropy cross_entropy_loss"),
+    "nn.CrossEntropyLoss": _rule("", (_NN + "loss.py", "CrossEntropyLoss.")),
+    "F.kl_div": _rule("kl_div"),
+    "torch.optim": _rule("_fused_adam_ _fused_adamw_", ("torch/optim/", "")),
+    "clip_grad_norm_": _rule("clip_grad_norm_", ("torch/nn/utils/clip_grad.py", "clip_grad_norm_")),
+}  # fmt: skip
+
+
+class _Seen(TorchFunctionMode):
+    """Notes the names of all PyTorch functions called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(getattr(func, "__name__", ""))
+        return func(*args, **(kwargs or {}))
+
+
+def broken(not_allowed: Iterable[str], reference: Any, candidate: Any, exercise_it: Callable[[], None]) -> str | None:
+    """The sentence of the rule that `candidate` breaks while `exercise_it` calls it, or None."""
+    if (text := _course_object(candidate)) is not None:
+        return text
+    for name in used_in_source(candidate, not_allowed):
+        return f"Your code uses {name}, which this exercise does not allow: it is what you are to write."
+    seen, codes = _Seen(), set()
+
+    def profile(frame: types.FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            codes.add(frame.f_code)
+
+    before = sys.getprofile()
+    try:
+        with seen:
+            sys.setprofile(profile)
+            exercise_it()
+    except CandidateError:
+        pass
+    finally:
+        sys.setprofile(before)
+    if codes & set(_codes_of(reference)):
+        return "Your code calls the course's own solution; write it yourself (reveal shows it when you are stuck)."
+    for name in not_allowed:
+        rule = RULES[name]
+        ran = any(
+            part in code.co_filename.replace("\\", "/") and code.co_qualname.startswith(start)
+            for code in codes
+            for part, start in rule.code
+        )
+        if ran or seen.names & rule.functions:
+            return f"Your code calls {name}, which this exercise does not allow: it is what you are to write."
+    return None
+
+
+def _course_object(candidate: Any) -> str | None:
+    while isinstance(candidate, functools.partial):
+        candidate = candidate.func
+    owners = candidate.__mro__ if isinstance(candidate, type) else (candidate,)
+    if any((getattr(owner, "__module__", None) or "").split(".")[0] == "txcourse" for owner in owners):
+        return "This is the course's own object, not your answer: define it in the exercise's cell."
+    return None
+
+
+def _codes_of(thing: Any) -> Iterable[types.CodeType]:
+    members = vars(thing).values() if isinstance(thing, type) else (thing,)
+    return [member.__code__ for member in members if isinstance(member, types.FunctionType)]
+
+
+def used_in_source(candidate: Any, not_allowed: Iterable[str]) -> list[str]:
+    """The names of `not_allowed` that the source refers to through a module (`F.linear`, `torch.optim.Adam`)."""
+    source = source_of(candidate)
+    try:
+        tree = ast.parse(textwrap.dedent(source)) if source else None
+    except SyntaxError:
+        return []
+    if tree is None:
+        return []
+    space = _globals_of(candidate)
+    used = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            root: ast.expr = node
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            if isinstance(root, ast.Name) and isinstance(space.get(root.id), types.ModuleType):
+                used.add((space[root.id].__name__.split(".")[0], node.attr))
+    found = []
+    for name in not_allowed:
+        last = name.split(".")[-1]
+        heads = ("RNN", "GRU", "Transformer")
+        if any(
+            lib in ("torch", "scipy") and (attr == last or (last in heads and attr.startswith(last)))
+            for lib, attr in used
+        ):
+            found.append(name)
+    return found
+
+
+def _globals_of(candidate: Any) -> dict[str, Any]:
+    for member in (candidate, *(vars(candidate).values() if isinstance(candidate, type) else ())):
+        if isinstance(member, types.FunctionType):
+            return member.__globals__
+    return {}
+
+
+def source_of(candidate: Any) -> str | None:
+    """The source text of a function or class, also of a class from a notebook cell; None where there is none.
+
+    `inspect.getsource` cannot find a class defined in a notebook on Python 3.11: its methods know their file.
+    """
+    try:
+        if not isinstance(candidate, type):
+            return inspect.getsource(candidate)
+        for member in vars(candidate).values():
+            if isinstance(member, types.FunctionType):
+                text = "".join(linecache.getlines(member.__code__.co_filename))
+                line = member.__code__.co_firstlineno
+                for node in ast.walk(ast.parse(text)):
+                    if (
+                        isinstance(node, ast.ClassDef)
+                        and node.name == candidate.__name__
+                        and node.lineno <= line <= (node.end_lineno or 0)
+                    ):
+                        return ast.get_source_segment(text, node)
+    except (OSError, TypeError, SyntaxError):
+        return None
+    return None

@@ -1,0 +1,244 @@
+"""The candidate, behind the few calls that a test may make of it.
+
+Tests never touch the candidate itself: everything goes through `Subject` and `ModuleSubject`, which take and return
+tensors and plain values only. A subject that lives in another process can therefore stand in for these.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from txcourse.checking.guard import CandidateError, Watchdog, guarded
+
+
+def copied(value: Any) -> Any:
+    """A deep copy of tensors, arrays and containers; everything else is passed on as it is."""
+    if isinstance(value, Tensor):
+        if value.is_contiguous():
+            return value.detach().clone()
+        return value.detach().clone(memory_format=torch.preserve_format)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {copied(k): copied(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(copied(v) for v in value)
+    return value
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach()
+    if type(value) in (list, tuple):
+        return type(value)(_detached(v) for v in value)
+    return value
+
+
+def _differentiable(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value] if value.is_floating_point() else []
+    if isinstance(value, tuple | list):
+        return [t for v in value for t in _differentiable(v)]
+    return []
+
+
+def cotangent(shape: Sequence[int], seed: int) -> Tensor:
+    """The fixed random direction in which the gradient of an output of this shape is taken."""
+    return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _scalar(value: Any, seed: int, where: Tensor | None = None) -> Tensor:
+    outputs = _differentiable(value)
+    if not outputs:
+        raise CandidateError("raised", "The result holds no tensor of floating-point numbers to differentiate.")
+    total = outputs[0].new_zeros((), dtype=torch.float64)
+    for i, output in enumerate(outputs):
+        direction = cotangent(output.shape, seed + i)
+        terms = direction * output.double()
+        total = total + (terms if where is None else terms * where).sum()
+    if not total.requires_grad:
+        raise CandidateError(
+            "raised",
+            "No gradient reaches the inputs: the result is cut off from them (detach, .data, no_grad or NumPy?).",
+        )
+    return total
+
+
+def _gradients(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    wrt: Sequence[int],
+    seed: int,
+    output: int | None,
+) -> tuple[Any, list[Tensor]]:
+    inputs = [copied(a) for a in args]
+    for i in wrt:
+        inputs[i] = inputs[i].requires_grad_()
+    value = function(*inputs, **copied(kwargs))
+    grads = torch.autograd.grad(_scalar(value if output is None else value[output], seed), [inputs[i] for i in wrt], allow_unused=True)
+    filled = [torch.zeros_like(inputs[i]) if g is None else g.detach() for i, g in zip(wrt, grads, strict=True)]
+    return _detached(value), filled
+
+
+class Subject:
+    """A function or class to be judged."""
+
+    def __init__(self, candidate: Any, watchdog: Watchdog):
+        self._candidate, self.watchdog = candidate, watchdog
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The candidate's result for copies of `args`; raises CandidateError when it gives none."""
+        return self.observe(*args, **kwargs)[0]
+
+    def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+        """The result, and the arguments as they are afterwards."""
+        own, named = copied(tuple(args)), copied(kwargs)
+        value = guarded(self.watchdog, lambda: self._candidate(*own, **named))
+        return _detached(value), own
+
+    def raw(self, *args: Any, **kwargs: Any) -> Any:
+        """As call, with the arguments and the result handed over as they are (for tests of what is shared or attached)."""
+        return guarded(self.watchdog, lambda: self._candidate(*args, **kwargs))
+
+    def gradients(
+        self, *args: Any, wrt: Sequence[int], seed: int = 0, output: int | None = None, **kwargs: Any
+    ) -> tuple[Any, list[Tensor]]:
+        """The result, and its gradients in a fixed random direction with respect to the arguments numbered in `wrt`.
+
+        `output` picks one of several results.
+        """
+        return guarded(self.watchdog, lambda: _gradients(self._candidate, args, kwargs, wrt, seed, output))
+
+    def build(self, *args: Any, **kwargs: Any) -> "ModuleSubject":
+        """Calls the candidate to construct a module."""
+        return ModuleSubject(self.raw(*args, **kwargs), self.watchdog)
+
+
+class ModuleSubject:
+    """A constructed module (or any object) of the candidate."""
+
+    def __init__(self, module: Any, watchdog: Watchdog):
+        self._module, self.watchdog = module, watchdog
+
+    @property
+    def is_module(self) -> bool:
+        return isinstance(self._module, nn.Module)
+
+    def _do(self, function: Callable[[], Any]) -> Any:
+        return guarded(self.watchdog, function)
+
+    def _method(self, method: str) -> Callable[..., Any]:
+        return self._module if method == "forward" else getattr(self._module, method)
+
+    def call(self, *args: Any, method: str = "forward", **kwargs: Any) -> Any:
+        return self.observe(*args, method=method, **kwargs)[0]
+
+    def observe(self, *args: Any, method: str = "forward", **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+        own, named = copied(tuple(args)), copied(kwargs)
+        value = self._do(lambda: self._method(method)(*own, **named))
+        return _detached(value), own
+
+    def gradients(
+        self, *args: Any, wrt: Sequence[int], seed: int = 0, method: str = "forward", **kwargs: Any
+    ) -> tuple[Any, list[Tensor]]:
+        return self._do(lambda: _gradients(self._method(method), args, kwargs, wrt, seed, None))
+
+    def attribute(self, name: str) -> Any:
+        """The value of an attribute; raises CandidateError when there is none."""
+        return self._do(lambda: getattr(self._module, name))
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def train(self, mode: bool) -> None:
+        self._do(lambda: self._module.train(mode))
+
+    def double(self) -> "ModuleSubject":
+        self._do(lambda: self._module.double())
+        return self
+
+    def parameters(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Name and shape of every parameter, each shared one once."""
+        return [(n, tuple(p.shape)) for n, p in self._module.named_parameters()] if self.is_module else []
+
+    def buffers(self) -> list[tuple[str, tuple[int, ...]]]:
+        return [(n, tuple(b.shape)) for n, b in self._module.named_buffers()] if self.is_module else []
+
+    def unregistered(self) -> list[str]:
+        """Attributes that hold parameters or modules where PyTorch does not see them (plain lists and dictionaries)."""
+        if not self.is_module:
+            return []
+        known = {id(p) for p in self._module.parameters()}
+        found = []
+        for path, module in self._module.named_modules():
+            for name, value in vars(module).items():
+                if name.startswith("_") and name in ("_parameters", "_buffers", "_modules"):
+                    continue
+                if any(id(p) not in known for p in _hidden_parameters(value)):
+                    found.append(f"{path}.{name}".lstrip("."))
+        return found
+
+    def size(self) -> int:
+        return sum(p.numel() for p in self._module.parameters()) if self.is_module else 0
+
+    def read(self) -> Tensor:
+        """All parameters, one after another, in one vector."""
+        return torch.cat([p.detach().reshape(-1).double() for p in self._module.parameters()] or [torch.zeros(0)])
+
+    def write(self, vector: Tensor) -> None:
+        start = 0
+        with torch.no_grad():
+            for p in self._module.parameters():
+                p.copy_(vector[start : start + p.numel()].view(p.shape))
+                start += p.numel()
+
+    def outputs(self, probes: Sequence[Any]) -> list[Any]:
+        return self._do(lambda: outputs(self._module, probes))
+
+    def respond(self, probes: Sequence[Any], seed: int) -> tuple[list[Any], Tensor]:
+        """The outputs for `probes`, and the gradient of all parameters in a fixed random direction of those outputs."""
+        return self._do(lambda: respond(self._module, probes, seed))
+
+
+def _call(module: nn.Module, probe: Any) -> Any:
+    function = module if probe.method == "forward" else getattr(module, probe.method)
+    return function(*copied(tuple(probe.args)), **copied(probe.kwargs))
+
+
+def outputs(module: nn.Module, probes: Sequence[Any]) -> list[Any]:
+    """The outputs of `module` for `probes`."""
+    with torch.no_grad():
+        return [_call(module, probe) for probe in probes]
+
+
+def respond(module: nn.Module, probes: Sequence[Any], seed: int) -> tuple[list[Any], Tensor]:
+    """The outputs of `module` for `probes`, and the gradient of its parameters in a fixed random direction of those."""
+    parameters = list(module.parameters())
+    values, total = [], torch.zeros((), dtype=torch.float64)
+    for i, probe in enumerate(probes):
+        value = _call(module, probe)
+        total = total + _scalar(value, seed + 10 * i, probe.where)
+        values.append(_detached(value))
+    grads = torch.autograd.grad(total, parameters, allow_unused=True) if parameters else ()
+    vector = [
+        torch.zeros(p.numel(), dtype=torch.float64) if g is None else g.detach().reshape(-1).double()
+        for p, g in zip(parameters, grads, strict=True)
+    ]
+    return values, torch.cat(vector or [torch.zeros(0, dtype=torch.float64)])
+
+
+def _hidden_parameters(value: Any) -> list[Tensor]:
+    if isinstance(value, nn.Parameter):
+        return [value]
+    if isinstance(value, nn.Module):
+        return list(value.parameters())
+    if isinstance(value, Tensor):
+        return [value] if value.requires_grad and value.is_leaf else []
+    if isinstance(value, list | tuple | set):
+        return [p for v in value for p in _hidden_parameters(v)]
+    if isinstance(value, dict):
+        return [p for v in value.values() for p in _hidden_parameters(v)]
+    return []
