@@ -52,7 +52,7 @@ def test_a_full_disk_while_saving_keeps_the_older_checkpoint(toy, config, tmp_pa
 
     monkeypatch.setattr(checkpoints, "write_tensors", write_until_full)
     with pytest.raises(
-        UserError, match=r"Cannot save step 20: No space .*step-00000010.* is intact"
+        UserError, match=r"Cannot save step 20 in .*: No space .*step-00000010.* is intact"
     ) as error:
         train(config, toy, tmp_path / "full", progress=False)
     assert "\n" not in str(error.value)

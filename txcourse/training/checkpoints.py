@@ -109,7 +109,7 @@ def save_checkpoint(
 ) -> None:
     """Save the full state, then delete all checkpoints but the last `keep`.
 
-    Raises OSError (no space, no permission) and then leaves the older ones as they are.
+    Raises UserError when there is no space or no permission, and then leaves the older ones as they are.
     """
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():  # a shared tensor comes once
@@ -117,9 +117,19 @@ def save_checkpoint(
         for key, value in optimizer.state[parameter].items():  # step, exp_avg, exp_avg_sq; nothing at step 0
             tensors[f"{key}/{name}"] = value
     header = {"config": config.to_dict(), "state": asdict(state), "threads": torch.get_num_threads()}
-    write_tensors(run / "checkpoints" / f"step-{state.step:08d}.safetensors", tensors, header)
+    try:
+        write_tensors(run / "checkpoints" / f"step-{state.step:08d}.safetensors", tensors, header)
+    except OSError as error:
+        raise cannot_save(f"step {state.step}", run, error) from None
     for path in list_checkpoints(run)[:-keep]:
         path.unlink(missing_ok=True)
+
+
+def cannot_save(what: str, run: Path, error: OSError) -> UserError:
+    """One line: what could not be saved, why, and what is still there."""
+    saved = list_checkpoints(run)
+    intact = f" {saved[-1]} is intact: make room, then continue with --resume." if saved else ""
+    return UserError(f"Cannot save {what} in {run}: {error.strerror or error}.{intact}")
 
 
 def load_newest(run: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -185,9 +195,12 @@ def copy_parameters(model: nn.Module, tensors: dict[str, Tensor], prefix: str = 
 
 
 def append_metrics(run: Path, measurement: dict[str, Any]) -> None:
-    """Add one line to the run's metrics.jsonl."""
-    with open(run / "metrics.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps(measurement) + "\n")
+    """Add one line to the run's metrics.jsonl. Raises UserError when there is no space."""
+    try:
+        with open(run / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(measurement) + "\n")
+    except OSError as error:
+        raise cannot_save("a measurement", run, error) from None
 
 
 def read_metrics(run: Path, up_to: int, rewrite: bool) -> list[dict[str, Any]]:

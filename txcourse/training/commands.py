@@ -17,6 +17,7 @@ from txcourse.solutions.batching import collate
 from txcourse.training.checkpoints import (
     TrainedModel,
     build_model,
+    cannot_save,
     copy_parameters,
     load_model,
     load_newest,
@@ -106,9 +107,7 @@ def train_command(
     try:
         save_model(out / "model.safetensors", trained)
     except OSError as error:
-        raise UserError(
-            f"Cannot save the model: {error.strerror or error}. Make room, then continue with --resume."
-        ) from None
+        raise cannot_save("the result", out, error) from None
     report(trained, out, as_json)
 
 

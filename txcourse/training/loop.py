@@ -168,16 +168,9 @@ def train(
                 state.seconds = state.measured_at = time.monotonic() - started
             if out is not None and world.first and (measured or interrupted()):
                 state.loss_sum = float(loss_sum)
-                try:
-                    if measured:
-                        append_metrics(out, history[-1])
-                    save_checkpoint(out, state, config, model, adam, keep)
-                except OSError as error:
-                    last = list_checkpoints(out)[-1]
-                    raise UserError(
-                        f"Cannot save step {state.step}: {error.strerror or error}. {last} is intact: "
-                        "make room, then continue with --resume."
-                    ) from None
+                if measured:
+                    append_metrics(out, history[-1])
+                save_checkpoint(out, state, config, model, adam, keep)
             if interrupted() and state.step < config.steps:
                 saved = "" if out is None else f"; saved in {out}, continue with --resume"
                 raise Stopped(f"Stopped at step {state.step} of {config.steps}{saved}.")
