@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -182,6 +183,59 @@ def update() -> None:
 
 
 @app.command()
+def train(
+    config: Annotated[str, typer.Argument(help="A preset such as pronunciation, or a TOML file.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run; runs/TASK without.", show_default=False)
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; the best one without.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of updates, in place of the preset's.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="As many steps as fit into this time here.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of initialisation and order.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model, with checkpoints, and print its scores on the test split.
+
+    Example: txcourse train pronunciation --minutes 5
+    """
+    from txcourse.training.commands import train_command
+
+    train_command(
+        config,
+        out=out,
+        device=device,
+        steps=steps,
+        minutes=minutes,
+        seed=seed,
+        resume=resume,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def pronounce(
+    words: Annotated[list[str] | None, typer.Argument(help="Words; from standard input without.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder of a run; the model that comes with the course without.")
+    ] = None,
+    attention: Annotated[
+        Path | None, typer.Option(help="Write the attention of one word as a picture.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say how English words are pronounced, by a trained model.
+
+    Example: txcourse pronounce transformer --attention attention.png
+    """
+    from txcourse.training.commands import pronounce_command
+
+    pronounce_command(words or [], model=model, attention=attention, as_json=as_json)
+
+
+@app.command()
 def build(
     names: Annotated[
         list[str] | None, typer.Argument(help="Notebooks such as 03_attention; all without.")
@@ -193,7 +247,8 @@ def build(
     """
     from txcourse.notebooks import build as build_solved
 
-    build_solved(names or [])
+    for notebook, seconds in build_solved(names or []).items():
+        print(f"{notebook}: {seconds} s")
 
 
 if __name__ == "__main__":
