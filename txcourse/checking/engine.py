@@ -37,19 +37,25 @@ def run(
     return report
 
 
-def _judge(exercise: Exercise, candidate: Any, seed: int, watchdog: Watchdog, naming: float, ours: bool) -> Report:
+def _judge(
+    exercise: Exercise, candidate: Any, seed: int, watchdog: Watchdog, naming: float, ours: bool
+) -> Report:
     name = exercise.name
     if not callable(candidate):
         message = f"{name} should be a function or class; this is {type(candidate).__name__}."
         return Report(name, False, (), "not_callable", message, 0.0)
     subject = Subject(candidate, watchdog)
     if not ours:
-        rule = rules.broken(
-            exercise.not_allowed,
-            exercise.reference,
-            candidate,
-            lambda: _exercise_once(exercise, subject, seed),
-        )
+        try:
+            rule = rules.broken(
+                exercise.not_allowed,
+                exercise.reference,
+                candidate,
+                lambda: _exercise_once(exercise, subject, seed),
+            )
+        except CandidateError as error:  # it does not end
+            test = TestResult("ends", "comes to an end", False, error.sentence)
+            return Report(name, False, (test,), "does_not_end", error.sentence, 0.0)
         if rule is not None:
             return Report(
                 name,
@@ -65,7 +71,9 @@ def _judge(exercise: Exercise, candidate: Any, seed: int, watchdog: Watchdog, na
     picture, hanging, untouched = None, False, 0
     for number, test in enumerate(exercise.tests):
         if hanging:
-            results.append(TestResult(test.name, test.title, False, "Not run, because an earlier call did not end."))
+            results.append(
+                TestResult(test.name, test.title, False, "Not run, because an earlier call did not end.")
+            )
             continue
         torch.manual_seed(seed)
         context.generator.manual_seed(1000 * seed + number)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +17,9 @@ from txcourse.checking.subject import ModuleSubject, Subject
 class Wrong(Exception):
     """A test's finding: a sentence, the mistake when the finding proves it, and two matrices to draw (wanted, got)."""
 
-    def __init__(self, sentence: str, mistake: str | None = None, picture: tuple[Tensor, Tensor] | None = None):
+    def __init__(
+        self, sentence: str, mistake: str | None = None, picture: tuple[Tensor, Tensor] | None = None
+    ):
         super().__init__(sentence)
         self.sentence, self.mistake, self.picture = sentence, mistake, picture
 
@@ -63,7 +66,9 @@ class Exercise:
     mistakes: tuple[Mistake, ...] = ()
     variant: Callable[[frozenset[str]], Callable[..., Any]] | None = None  # the reference with these mistakes
     probes: Callable[[int], Sequence[Probe]] | None = None  # the calls on which a mistake is recognised
-    sizes: dict[str, Any] | None = None  # for a module: the arguments with which it is constructed for `probes`
+    sizes: dict[str, Any] | None = (
+        None  # for a module: the arguments with which it is constructed for `probes`
+    )
     optional: tuple[str, ...] = ()  # parameters (ends of their names) that a right module may lack
     not_allowed: tuple[str, ...] = ()
     stretch: bool = False
@@ -77,6 +82,7 @@ class Context:
         self.reference = exercise.reference
         self.generator = torch.Generator().manual_seed(seed)
         self._twins: dict[str, tuple[ModuleSubject, nn.Module] | None] = {}
+        self._pairings: list[np.ndarray] = []  # found for other twins of this run, tried first
 
     def randn(self, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
         return scale * torch.randn(*shape, generator=self.generator, dtype=dtype)
@@ -84,7 +90,9 @@ class Context:
     def randint(self, low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=self.generator)
 
-    def expect(self, got: Any, want: Any, what: str = "the result", *, mistake: str | None = None, **how: Any) -> None:
+    def expect(
+        self, got: Any, want: Any, what: str = "the result", *, mistake: str | None = None, **how: Any
+    ) -> None:
         """Raises Wrong when `got` differs from `want`; see compare.difference for `how`."""
         text = difference(got, want, what=what, **how)
         if text is not None:
@@ -139,38 +147,25 @@ class Context:
         """
         key = repr(sorted(changes.items()))
         if key not in self._twins:
-            ours = self.build(**changes).double()
-            sizes = {**(self.exercise.sizes or {}), **changes}
-            assert self.exercise.probes is not None
-            self._twins[key] = pair(
-                ours,
-                lambda: self.reference(**sizes),
-                self.exercise.probes(self.seed),
-                self.exercise.optional,
-                self.seed,
-            )
+            self._twins[key] = self._find_twin(changes)
         twins = self._twins[key]
         if twins is None:
             raise Wrong("However your weights are set, the module does not compute what the formula says.")
         return twins
 
-
-def pair(
-    ours: ModuleSubject,
-    construct: Callable[[], nn.Module],
-    probes: Sequence[Probe],
-    optional: Sequence[str],
-    seed: int,
-) -> tuple[ModuleSubject, nn.Module] | None:
-    """Give both modules equal random weights, paired by what they do; None when that cannot be done."""
-    matcher = Matcher(ours, probes, seed)
-    for fixed in omissions(construct(), ours.size(), optional):
-        theirs = Free(construct().double().eval(), fixed)
-        pairing = matcher.pair(theirs)
-        if pairing is not None:
-            matcher.agree(theirs, pairing, probes, seed)
-            return ours, theirs.module
-    return None
+    def _find_twin(self, changes: dict[str, Any]) -> tuple[ModuleSubject, nn.Module] | None:
+        exercise, sizes = self.exercise, {**(self.exercise.sizes or {}), **changes}
+        assert exercise.probes is not None
+        ours, probes = self.build(**changes).double(), exercise.probes(self.seed)
+        matcher = Matcher(ours, probes, self.seed)
+        for fixed in omissions(self.reference(**sizes), ours.size(), exercise.optional):
+            theirs = Free(self.reference(**sizes).double().eval(), fixed)
+            pairing = matcher.pair(theirs, self._pairings)
+            if pairing is not None:
+                self._pairings.append(pairing)
+                matcher.agree(theirs, pairing, probes, self.seed)  # leaves equal random weights in both
+                return ours, theirs.module
+        return None
 
 
 def omissions(module: nn.Module, size: int, optional: Sequence[str]) -> list[tuple[str, ...]]:
@@ -190,6 +185,5 @@ def _picture(want: Any, got: Any) -> tuple[Tensor, Tensor] | None:
         return None
     if want.shape[-1] > 32 or want.shape[-2] > 32:
         return None
-    return want.reshape(-1, *want.shape[-2:])[0].detach().double(), got.reshape(-1, *got.shape[-2:])[
-        0
-    ].detach().double()
+    first = [m.reshape(-1, *m.shape[-2:])[0].detach().double() for m in (want, got)]
+    return first[0], first[1]

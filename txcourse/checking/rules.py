@@ -62,8 +62,13 @@ class _Seen(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def broken(not_allowed: Iterable[str], reference: Any, candidate: Any, exercise_it: Callable[[], None]) -> str | None:
-    """The sentence of the rule that `candidate` breaks while `exercise_it` calls it, or None."""
+def broken(
+    not_allowed: Iterable[str], reference: Any, candidate: Any, exercise_it: Callable[[], None]
+) -> str | None:
+    """The sentence of the rule that `candidate` breaks while `exercise_it` calls it, or None.
+
+    Raises CandidateError when a call does not end.
+    """
     if (text := _course_object(candidate)) is not None:
         return text
     for name in used_in_source(candidate, not_allowed):
@@ -79,8 +84,9 @@ def broken(not_allowed: Iterable[str], reference: Any, candidate: Any, exercise_
         with seen:
             sys.setprofile(profile)
             exercise_it()
-    except CandidateError:
-        pass
+    except CandidateError as error:
+        if error.kind == "timeout":
+            raise
     finally:
         sys.setprofile(before)
     if codes & set(_codes_of(reference)):

@@ -16,15 +16,39 @@ from txcourse.solutions import attention as solutions
 SCALE = (
     Mistake("no_scale", "scale", "Your scores are not divided by √d_k."),
     Mistake("scale_by_d_k", "scale", "Your scores are divided by d_k, not by its square root."),
-    Mistake("scale_by_sqrt_keys", "scale", "Your scores are divided by the root of the number of keys, not by √d_k."),
-    Mistake("scale_by_sqrt_d_v", "scale", "Your scores are divided by √d_v, the width of the values, not by √d_k."),
-    Mistake("multiplied_by_scale", "scale", "Your scores are multiplied by √d_k; they should be divided by it."),
-    Mistake("scale_after_softmax", "scale", "Your weights are divided by √d_k after the softmax; divide the scores before it."),
+    Mistake(
+        "scale_by_sqrt_keys",
+        "scale",
+        "Your scores are divided by the root of the number of keys, not by √d_k.",
+    ),
+    Mistake(
+        "scale_by_sqrt_d_v", "scale", "Your scores are divided by √d_v, the width of the values, not by √d_k."
+    ),
+    Mistake(
+        "multiplied_by_scale", "scale", "Your scores are multiplied by √d_k; they should be divided by it."
+    ),
+    Mistake(
+        "scale_after_softmax",
+        "scale",
+        "Your weights are divided by √d_k after the softmax; divide the scores before it.",
+    ),
 )
 SOFTMAX = (
-    Mistake("softmax_over_queries", "softmax", "Your weights are those of a softmax over the query axis; it goes over the keys."),
-    Mistake("no_softmax", "softmax", "Your weights are the scores themselves: the softmax over the keys is missing."),
-    Mistake("not_normalised", "softmax", "Your weights are exp(scores) without division by their sum over the keys."),
+    Mistake(
+        "softmax_over_queries",
+        "softmax",
+        "Your weights are those of a softmax over the query axis; it goes over the keys.",
+    ),
+    Mistake(
+        "no_softmax",
+        "softmax",
+        "Your weights are the scores themselves: the softmax over the keys is missing.",
+    ),
+    Mistake(
+        "not_normalised",
+        "softmax",
+        "Your weights are exp(scores) without division by their sum over the keys.",
+    ),
 )
 MASK = (
     Mistake("mask_ignored", "mask", "Your result does not depend on the mask."),
@@ -54,7 +78,9 @@ OTHER = (
 def attend(on: frozenset[str]) -> Callable[..., tuple[Tensor, Tensor]]:
     """scaled_dot_product_attention with the mistakes in `on`; without any, right."""
 
-    def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def attention(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         if "weights_from_values" in on:
             key = value
         flipped = key.reshape(*key.shape[:-2], key.shape[-1], key.shape[-2])
@@ -103,7 +129,11 @@ def attend(on: frozenset[str]) -> Callable[..., tuple[Tensor, Tensor]]:
             weights = weights / root
         if "mask_on_values" in on and mask is not None and mask.shape[-2] == 1:
             value = value * mask.transpose(-2, -1)
-        output = value.mean(-2, keepdim=True).expand(*weights.shape[:-1], -1) if "output_not_weighted" in on else weights @ value
+        output = (
+            value.mean(-2, keepdim=True).expand(*weights.shape[:-1], -1)
+            if "output_not_weighted" in on
+            else weights @ value
+        )
         if "returns_scores" in on:
             return output, raw if mask is None else scores
         if "returns_masked_late" in on:
@@ -117,7 +147,9 @@ def attend(on: frozenset[str]) -> Callable[..., tuple[Tensor, Tensor]]:
     return attention
 
 
-def _inputs(seed: int, dtype: torch.dtype = torch.float32, scale: float = 1.5) -> tuple[Tensor, Tensor, Tensor]:
+def _inputs(
+    seed: int, dtype: torch.dtype = torch.float32, scale: float = 1.5
+) -> tuple[Tensor, Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)
     query = scale * torch.randn(2, 3, 5, 4, generator=g, dtype=dtype)  # (B, h, T_q, d_k)
     key = scale * torch.randn(2, 3, 7, 4, generator=g, dtype=dtype)  # (B, h, T_k, d_k)
@@ -188,7 +220,9 @@ def _forbidden(c: Context) -> None:
     after = c.subject.call(query, key, value, mask)[0]
     if not torch.allclose(before[:, :, 3], after[:, :, 3], atol=1e-6):
         j = int(hidden.nonzero()[0])
-        raise Wrong(f"Row 3 attends to position {j}, which the mask forbids: changing that key and value changes it.")
+        raise Wrong(
+            f"Row 3 attends to position {j}, which the mask forbids: changing that key and value changes it."
+        )
 
 
 def _large_scores(c: Context) -> None:
@@ -208,7 +242,10 @@ def _full_row(c: Context) -> None:
     _expect_attention(c, query, key, value, mask)
     _, grads = c.subject.gradients(query, key, value, mask, wrt=[0, 1, 2])
     if not all(bool(g.isfinite().all()) for g in grads):
-        raise Wrong("With a row in which every key is forbidden the gradients should stay finite; yours hold NaN.", "full_row_gradient_nan")
+        raise Wrong(
+            "With a row in which every key is forbidden the gradients should stay finite; yours hold NaN.",
+            "full_row_gradient_nan",
+        )
 
 
 def _stable(c: Context) -> None:
@@ -247,7 +284,9 @@ def _dtype(c: Context) -> None:
     inputs = _inputs(c.seed, torch.float64)
     for got in c.subject.call(*inputs, random_mask(c.seed, 5, 7)):
         if got.dtype != torch.float64:
-            raise Wrong(f"For float64 inputs the results should be float64; yours are {got.dtype}.", "wrong_dtype")
+            raise Wrong(
+                f"For float64 inputs the results should be float64; yours are {got.dtype}.", "wrong_dtype"
+            )
     _expect_attention(c, *inputs, tolerance=1e-10)
 
 
@@ -438,20 +477,34 @@ EXERCISES = (
         tests=(
             Test("values", "equals softmax(QKᵀ/√d_k)V without a mask", _unmasked),
             Test("one_key", "with one key returns its value with weight 1", _one_key),
-            Test("mask", "equals the formula with masks of every shape that broadcasts", _mask_shapes, crash="mask_not_broadcast"),
+            Test(
+                "mask",
+                "equals the formula with masks of every shape that broadcasts",
+                _mask_shapes,
+                crash="mask_not_broadcast",
+            ),
             Test("forbidden", "a forbidden key has no influence", _forbidden),
             Test("large_scores", "a forbidden key has no influence when scores are large", _large_scores),
             Test("full_row", "a query without any allowed key gives zeros, and finite gradients", _full_row),
             Test("stable", "stays finite for large scores", _stable),
             Test("leading", "takes any leading dimensions", _leading, crash="fixed_number_of_dimensions"),
             Test("gradients", "has the right gradients", _gradients),
-            Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _inputs_kept, crash="needs_contiguous_input"),
+            Test(
+                "inputs_kept",
+                "leaves its inputs as they were, contiguous or not",
+                _inputs_kept,
+                crash="needs_contiguous_input",
+            ),
             Test("dtype", "works in double precision", _dtype, crash="fixed_dtype"),
         ),
         mistakes=(*SCALE, *SOFTMAX, *MASK, *FULL_ROW, *OTHER),
         variant=attend,
         probes=_sdpa_probes,
-        not_allowed=("F.scaled_dot_product_attention", "nn.MultiheadAttention", "F.multi_head_attention_forward"),
+        not_allowed=(
+            "F.scaled_dot_product_attention",
+            "nn.MultiheadAttention",
+            "F.multi_head_attention_forward",
+        ),
     ),
     _exercise(
         name="padding_mask",

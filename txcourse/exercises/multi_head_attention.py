@@ -122,7 +122,12 @@ def _merge_values(c: Context) -> None:
 
 def _merge_inverse(c: Context) -> None:
     x = c.randn(2, 5, 12)
-    c.expect(c.subject.call(solutions.split_heads(x, 3)), x, "merge_heads(split_heads(x))", axes="batch length d_model")
+    c.expect(
+        c.subject.call(solutions.split_heads(x, 3)),
+        x,
+        "merge_heads(split_heads(x))",
+        axes="batch length d_model",
+    )
 
 
 # -- the module ------------------------------------------------------------------------------------------------------
@@ -197,9 +202,15 @@ def variant(on: frozenset[str]) -> type[nn.Module]:
             elif "query_and_key_exchanged" in on:
                 query, key, value = key, query, query
             if "projection_per_head_shared" in on:
-                q, k, v = (w(self.split(x)) for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True))
+                q, k, v = (
+                    w(self.split(x))
+                    for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
+                )
             else:
-                q, k, v = (self.split(w(x)) for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True))
+                q, k, v = (
+                    self.split(w(x))
+                    for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
+                )
             heads, self.weights = _attend_heads(on, q, k, v, mask, self.dropout, self.n_heads)
             b, h, t, d_k = heads.shape
             if "merge_without_transpose" in on:
@@ -254,7 +265,10 @@ def _shape(c: Context) -> None:
         key = c.randn(2, t_k, 12)
         got = module.call(c.randn(2, t_q, 12), key, key)
         if isinstance(got, tuple | list):
-            raise Wrong("Return the output alone, not a tuple; the weights go into the attribute `weights`.", "returns_tuple")
+            raise Wrong(
+                "Return the output alone, not a tuple; the weights go into the attribute `weights`.",
+                "returns_tuple",
+            )
         c.expect(got, torch.zeros(2, t_q, 12), "the output", axes="batch query d_model", atol=math.inf)
 
 
@@ -273,14 +287,21 @@ def registered(c: Context, counts: set[int], statement: str) -> None:
 def _registered(c: Context) -> None:
     square = 12 * 12
     counts = {4 * square + 12 * b for b in range(5)}
-    registered(c, counts, f"Four projections hold 4·d_model² = {4 * square} weights, and up to {4 * 12} biases.")
+    registered(
+        c, counts, f"Four projections hold 4·d_model² = {4 * square} weights, and up to {4 * 12} biases."
+    )
 
 
 def _one_key(c: Context) -> None:
     module, key = c.build(), c.randn(2, 1, 12)
     first = module.call(c.randn(2, 5, 12), c.randn(2, 1, 12), key)
     second = module.call(c.randn(2, 5, 12), c.randn(2, 1, 12), key)
-    c.expect(second, first, "the output for one key, which has weight 1 whatever the query,", axes="batch query d_model")
+    c.expect(
+        second,
+        first,
+        "the output for one key, which has weight 1 whatever the query,",
+        axes="batch query d_model",
+    )
 
 
 def _values(c: Context) -> None:
@@ -289,7 +310,10 @@ def _values(c: Context) -> None:
 
 def _independent(c: Context) -> None:
     """Samples do not see each other, and queries do not either."""
-    module, (query, key) = c.build().double(), (c.randn(3, 5, 12, dtype=torch.float64), c.randn(3, 7, 12, dtype=torch.float64))
+    module, (query, key) = (
+        c.build().double(),
+        (c.randn(3, 5, 12, dtype=torch.float64), c.randn(3, 7, 12, dtype=torch.float64)),
+    )
     whole = module.call(query, key, key)
     alone = torch.cat([module.call(query[i : i + 1], key[i : i + 1], key[i : i + 1]) for i in range(3)])
     c.expect(alone, whole, "the output for each sample of the batch alone", axes="batch query d_model")
@@ -298,7 +322,11 @@ def _independent(c: Context) -> None:
 
 
 def _forbidden(c: Context) -> None:
-    module, query, key = c.build().double(), c.randn(2, 5, 12, dtype=torch.float64), c.randn(2, 7, 12, dtype=torch.float64)
+    module, query, key = (
+        c.build().double(),
+        c.randn(2, 5, 12, dtype=torch.float64),
+        c.randn(2, 7, 12, dtype=torch.float64),
+    )
     for shape in ((5, 7), (2, 1, 1, 7), (2, 1, 5, 7)):
         mask = random_mask(c.seed, *shape)
         hidden = ~mask.expand(2, 1, 5, 7)[1, 0, 3]
@@ -307,7 +335,9 @@ def _forbidden(c: Context) -> None:
         before, after = module.call(query, key, key, mask), module.call(query, other, other, mask)
         if not torch.allclose(before[1, 3], after[1, 3], atol=1e-9):
             j = int(hidden.nonzero()[0])
-            raise Wrong(f"With a mask of shape {shape}, query 3 attends to position {j}, which the mask forbids.")
+            raise Wrong(
+                f"With a mask of shape {shape}, query 3 attends to position {j}, which the mask forbids."
+            )
 
 
 def _masks(c: Context) -> None:
@@ -315,21 +345,28 @@ def _masks(c: Context) -> None:
     query, key, value = (c.randn(2, t, 12, dtype=torch.float64) for t in (5, 7, 7))
     for shape in ((5, 7), (2, 1, 1, 7), (2, 1, 5, 7)):
         mask = random_mask(c.seed, *shape)
-        c.expect(ours.call(query, key, value, mask), theirs(query, key, value, mask), f"the output with a mask {shape}")
+        c.expect(
+            ours.call(query, key, value, mask),
+            theirs(query, key, value, mask),
+            f"the output with a mask {shape}",
+        )
 
 
 def _three_dimensions(c: Context) -> None:
     module, key = c.build(), c.randn(3, 7, 12)  # a batch of 3 and 3 heads: it would fit by accident
     if not raises_value_error(lambda: module.call(c.randn(3, 5, 12), key, key, random_mask(c.seed, 3, 5, 7))):
         raise Wrong(
-            "A mask (B, T_q, T_k) should be a ValueError: its first axis would line up with the heads.", "accepts_mask_of_three_dimensions"
+            "A mask (B, T_q, T_k) should be a ValueError: its first axis would line up with the heads.",
+            "accepts_mask_of_three_dimensions",
         )
 
 
 def _gradients(c: Context) -> None:
     ours, theirs = c.twin()
     args = [c.randn(2, t, 12, dtype=torch.float64) for t in (5, 7, 7)]
-    c.same_gradients(*args, random_mask(c.seed, 5, 7), wrt={"query": 0, "key": 1, "value": 2}, ours=ours, theirs=theirs)
+    c.same_gradients(
+        *args, random_mask(c.seed, 5, 7), wrt={"query": 0, "key": 1, "value": 2}, ours=ours, theirs=theirs
+    )
 
 
 def _dropout(c: Context) -> None:
@@ -337,7 +374,10 @@ def _dropout(c: Context) -> None:
     ours, theirs = c.twin(dropout=0.5)
     query, key = c.randn(1, 60, 12, dtype=torch.float64), c.randn(1, 1, 12, dtype=torch.float64)
     if not torch.equal(ours.call(query, key, key), ours.call(query, key, key)):
-        raise Wrong("In evaluation mode the output changes from call to call: dropout must be off there.", "dropout_in_eval")
+        raise Wrong(
+            "In evaluation mode the output changes from call to call: dropout must be off there.",
+            "dropout_in_eval",
+        )
     ours.train(True)
     rows = ours.call(query, key, key)[0]  # (60, d_model)
     ours.train(False)
@@ -348,9 +388,15 @@ def _dropout(c: Context) -> None:
         raise Wrong("In training mode dropout=0.5 changes nothing.", "dropout_unused")
     which = torch.cdist(rows, possible).min(dim=1)
     if bool((which.values > 1e-6).any()):
-        raise Wrong("Dropout should act on the attention weights; yours acts somewhere else.", "dropout_not_on_weights")
+        raise Wrong(
+            "Dropout should act on the attention weights; yours acts somewhere else.",
+            "dropout_not_on_weights",
+        )
     if len(which.indices.unique()) < 3:
-        raise Wrong("Dropout should drop each weight on its own; yours drops them together.", "dropout_not_independent")
+        raise Wrong(
+            "Dropout should drop each weight on its own; yours drops them together.",
+            "dropout_not_independent",
+        )
 
 
 def _no_dropout(c: Context) -> None:
