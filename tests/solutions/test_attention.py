@@ -29,6 +29,8 @@ def test_loops_equal_matrices() -> None:
     q, k, v = (x.detach() for x in qkv())
     output = attention_by_loops(q.numpy(), k.numpy(), v.numpy())
     np.testing.assert_allclose(output, scaled_dot_product_attention(q, k, v)[0].numpy(), rtol=1e-12)
+    large = attention_by_loops(1e4 * np.eye(2), np.eye(2), np.eye(2))
+    np.testing.assert_allclose(large, np.eye(2))
 
 
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3), (2, 1, 3)])

@@ -132,7 +132,18 @@ def test_greedy() -> None:
 
 def test_greedy_stops_when_all_have_ended() -> None:
     model = Fixed({(1,): [0.1, 0.1, 0.6, 0.1, 0.1]})  # a second call would be a KeyError
-    assert greedy_decode(model, torch.tensor([[5], [6]]), 9, BOS, EOS).tolist() == [[1, 2], [1, 2]]
+    src = torch.tensor([[5, 5, 5], [6, 6, 6]])
+    assert greedy_decode(model, src, 9, BOS, EOS).tolist() == [[1, 2], [1, 2]]
+
+
+def test_padding_after_the_end_is_0_unless_told() -> None:
+    class EndOrNot(nn.Module):
+        def forward(self, src: torch.Tensor, tgt: torch.Tensor) -> torch.Tensor:
+            return nn.functional.one_hot(src[:, :1], 9).float()  # always the first source token
+
+    src = torch.tensor([[2, 7, 7], [5, 7, 7]])
+    assert greedy_decode(EndOrNot(), src, 4, BOS, EOS).tolist() == [[1, 2, 0, 0], [1, 5, 5, 5]]
+    assert greedy_decode(EndOrNot(), src, 4, BOS, EOS, pad_id=8).tolist() == [[1, 2, 8, 8], [1, 5, 5, 5]]
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])
@@ -213,4 +224,4 @@ def test_cache_keeps_layers_apart_and_its_memory() -> None:
         cache.append(0, keys[1], keys[1])
     assert cache.lengths == [6, 2]
     learned = torch.ones(1, 3, 1, 4, requires_grad=True)
-    assert not cache.append(1, learned, learned)[0].requires_grad
+    assert not any(x.requires_grad for x in cache.append(1, learned, learned))

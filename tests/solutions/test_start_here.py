@@ -33,3 +33,6 @@ def test_linear_equals_torch(bias: bool) -> None:
     x = torch.randn(2, 3, 4)
     torch.testing.assert_close(ours(x), theirs(x))
     assert len(list(ours.parameters())) == 1 + bias
+    assert Linear(4, 6).bias is not None
+    for parameter in Linear(100, 200).parameters():
+        assert -0.1 <= parameter.min() < -0.08 and 0.08 < parameter.max() <= 0.1

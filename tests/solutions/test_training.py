@@ -40,6 +40,7 @@ def test_loss_by_hand_and_without_real_tokens() -> None:
 
 def test_noam() -> None:
     assert noam_lr(0, 512, 4000) == noam_lr(1, 512, 4000) > 0
+    assert math.isclose(noam_lr(1, 64, 100), 1 / 8 / 1000)
     peak = noam_lr(4000, 512, 4000)
     assert abs(peak - 6.988e-4) < 1e-6
     assert math.isclose(noam_lr(2000, 512, 4000), peak / 2)
@@ -111,14 +112,17 @@ def test_train_step_equals_one_big_batch(max_norm: float | None) -> None:
         model(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten(), ignore_index=0, label_smoothing=0.1
     )
     assert math.isclose(loss_1, expected.item())
-    for p, q, start in zip(one.parameters(), many.parameters(), model.parameters(), strict=True):
+    gradients = torch.autograd.grad(expected, list(model.parameters()))
+    norm = torch.cat([g.flatten() for g in gradients]).norm().item()
+    factor = 1.0 if max_norm is None else max_norm / norm
+    assert max_norm is None or factor < 1
+    for p, q, start, g in zip(
+        one.parameters(), many.parameters(), model.parameters(), gradients, strict=True
+    ):
         torch.testing.assert_close(p, q)
-        assert not torch.equal(q, start) or start.dim() == 1
-    if max_norm is not None:
-        moved = torch.cat(
-            [(p - s).flatten() for p, s in zip(many.parameters(), model.parameters(), strict=True)]
-        )
-        assert math.isclose(moved.norm().item(), 0.5 * max_norm, rel_tol=1e-4)
+        torch.testing.assert_close(q, start - 0.5 * factor * g, atol=1e-6, rtol=0)
+    with_default = train_step(copy.deepcopy(model), [(src, tgt)], torch.optim.SGD(model.parameters(), lr=0.0))
+    assert math.isclose(with_default, loss_1)  # smoothing = 0.1
 
 
 def test_a_small_model_learns_to_copy() -> None:
