@@ -67,45 +67,43 @@ def _judge(
             )
     context = Context(exercise, subject, seed)
     results: list[TestResult] = []
-    proved: list[str] = []
+    proved: list[tuple[str, str]] = []  # what a test alone has shown: the mistake's name, and a sentence
     picture, hanging, untouched = None, False, 0
-    for number, test in enumerate(exercise.tests):
+    for number, t in enumerate(exercise.tests):
         if hanging:
             results.append(
-                TestResult(test.name, test.title, False, "Not run, because an earlier call did not end.")
+                TestResult(t.name, t.title, False, "Not run, because an earlier call did not end.")
             )
             continue
         torch.manual_seed(seed)
         context.generator.manual_seed(1000 * seed + number)
         try:
-            test.run(context)
-            results.append(TestResult(test.name, test.title, True))
+            t.run(context)
+            results.append(TestResult(t.name, t.title, True))
         except CandidateError as error:
             hanging, untouched = error.kind == "timeout", untouched + (error.kind == "not_started")
-            results.append(TestResult(test.name, test.title, False, error.sentence))
+            results.append(TestResult(t.name, t.title, False, error.sentence))
             if hanging:
-                proved.append("does_not_end")
-            elif test.crash and any(r.passed for r in results):
-                proved.append(test.crash)
+                proved.append(("does_not_end", error.sentence))
+            elif t.crash and any(r.passed for r in results):
+                proved.append((t.crash, error.sentence))
         except Wrong as wrong:
-            results.append(TestResult(test.name, test.title, False, wrong.sentence))
+            results.append(TestResult(t.name, t.title, False, wrong.sentence))
             picture = picture or wrong.picture
             if wrong.mistake:
-                proved.append(wrong.mistake)
+                proved.append((wrong.mistake, wrong.sentence))
         except Exception as error:  # the candidate gave something with which the test cannot even compute
             message = f"Your result cannot be used as it is ({type(error).__name__}: {str(error)[:200]})."
-            results.append(TestResult(test.name, test.title, False, message))
+            results.append(TestResult(t.name, t.title, False, message))
     if untouched == len(exercise.tests):
         return Report(name, False, tuple(results), None, results[0].message, 0.0, started=False)
     failed = [r for r in results if not r.passed]
     if not failed:
         return Report(name, True, tuple(results), None, f"All {len(results)} tests passed.", 0.0)
     mistakes = () if hanging else diagnosis.diagnose(exercise, subject, seed, watchdog, naming)
+    named, message = proved[0] if proved else (None, failed[0].message)
     if mistakes:
         named, message = "+".join(m.id for m in mistakes), " ".join(m.sentence for m in mistakes)
-    else:
-        named = next(iter(proved), None)  # type: ignore[arg-type]
-        message = failed[0].message
     return Report(name, False, tuple(results), named, message, 0.0, picture=picture)
 
 

@@ -140,7 +140,7 @@ class Context:
         built.train(False)
         return built
 
-    def twin(self, **changes: Any) -> tuple[ModuleSubject, nn.Module]:
+    def twin(self, **changes: Any) -> tuple[ModuleSubject, Any]:
         """The candidate's module and the reference's with equal random weights, in float64 and evaluation mode.
 
         Raises Wrong when no pairing of their weights makes the two compute the same.

@@ -184,7 +184,7 @@ def variant(on: frozenset[str]) -> type[nn.Module]:
             self.weights: Tensor | None = None
 
         def split(self, x: Tensor) -> Tensor:
-            b, t, d = x.shape
+            b, t, _ = x.shape
             if "split_without_transpose" in on:
                 return x.reshape(b, self.n_heads, t, self.d_k)
             return x.reshape(b, t, self.n_heads, self.d_k).transpose(1, 2)
