@@ -52,12 +52,8 @@ class _Function:
         self._probes = [*exercise.probes(seed), *exercise.probes(seed + _SECOND_SEED)]
         self._outcomes = [_outcome(subject, probe) for probe in self._probes]
         right = Subject(exercise.reference, watchdog)
-        wrong = [
-            o for p, o in zip(self._probes, self._outcomes, strict=True) if not _same(_outcome(right, p), o)
-        ]
-        if all(
-            isinstance(o, str) for o in wrong
-        ):  # it differs from the reference by raising alone: no evidence
+        wrong = [o for p, o in zip(self._probes, self._outcomes, strict=True) if not _same(_outcome(right, p), o)]
+        if all(isinstance(o, str) for o in wrong):  # it differs from the reference by raising alone: no evidence
             raise CandidateError("raised", "no result to recognise a mistake by")
 
     def is_like(self, on: frozenset[str]) -> bool:
@@ -123,9 +119,7 @@ class _Module:
                 if any(not self._raises(theirs, probe) for probe in self._raising):
                     continue
                 pairing = self._matcher.pair(theirs)
-                if pairing is not None and self._matcher.agree(
-                    theirs, pairing, self._fresh, self._seed + _SECOND_SEED
-                ):
+                if pairing is not None and self._matcher.agree(theirs, pairing, self._fresh, self._seed + _SECOND_SEED):
                     return True
         except (CandidateError, RuntimeError, ValueError, IndexError, TypeError):
             return False

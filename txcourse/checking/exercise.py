@@ -17,9 +17,7 @@ from txcourse.checking.subject import ModuleSubject, Subject
 class Wrong(Exception):
     """A test's finding: a sentence, the mistake when the finding proves it, and two matrices to draw (wanted, got)."""
 
-    def __init__(
-        self, sentence: str, mistake: str | None = None, picture: tuple[Tensor, Tensor] | None = None
-    ):
+    def __init__(self, sentence: str, mistake: str | None = None, picture: tuple[Tensor, Tensor] | None = None):
         super().__init__(sentence)
         self.sentence, self.mistake, self.picture = sentence, mistake, picture
 
@@ -66,9 +64,7 @@ class Exercise:
     mistakes: tuple[Mistake, ...] = ()
     variant: Callable[[frozenset[str]], Callable[..., Any]] | None = None  # the reference with these mistakes
     probes: Callable[[int], Sequence[Probe]] | None = None  # the calls on which a mistake is recognised
-    sizes: dict[str, Any] | None = (
-        None  # for a module: the arguments with which it is constructed for `probes`
-    )
+    sizes: dict[str, Any] | None = None  # for a module: the arguments with which it is constructed for `probes`
     optional: tuple[str, ...] = ()  # parameters (ends of their names) that a right module may lack
     not_allowed: tuple[str, ...] = ()
     stretch: bool = False
@@ -90,9 +86,7 @@ class Context:
     def randint(self, low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=self.generator)
 
-    def expect(
-        self, got: Any, want: Any, what: str = "the result", *, mistake: str | None = None, **how: Any
-    ) -> None:
+    def expect(self, got: Any, want: Any, what: str = "the result", *, mistake: str | None = None, **how: Any) -> None:
         """Raises Wrong when `got` differs from `want`; see compare.difference for `how`."""
         text = difference(got, want, what=what, **how)
         if text is not None:

@@ -62,9 +62,7 @@ class _Seen(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def broken(
-    not_allowed: Iterable[str], reference: Any, candidate: Any, exercise_it: Callable[[], None]
-) -> str | None:
+def broken(not_allowed: Iterable[str], reference: Any, candidate: Any, exercise_it: Callable[[], None]) -> str | None:
     """The sentence of the rule that `candidate` breaks while `exercise_it` calls it, or None.
 
     Raises CandidateError when a call does not end.

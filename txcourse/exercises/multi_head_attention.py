@@ -203,13 +203,11 @@ def variant(on: frozenset[str]) -> type[nn.Module]:
                 query, key, value = key, query, query
             if "projection_per_head_shared" in on:
                 q, k, v = (
-                    w(self.split(x))
-                    for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
+                    w(self.split(x)) for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
                 )
             else:
                 q, k, v = (
-                    self.split(w(x))
-                    for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
+                    self.split(w(x)) for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
                 )
             heads, self.weights = _attend_heads(on, q, k, v, mask, self.dropout, self.n_heads)
             b, h, t, d_k = heads.shape
@@ -287,9 +285,7 @@ def registered(c: Context, counts: set[int], statement: str) -> None:
 def _registered(c: Context) -> None:
     square = 12 * 12
     counts = {4 * square + 12 * b for b in range(5)}
-    registered(
-        c, counts, f"Four projections hold 4·d_model² = {4 * square} weights, and up to {4 * 12} biases."
-    )
+    registered(c, counts, f"Four projections hold 4·d_model² = {4 * square} weights, and up to {4 * 12} biases.")
 
 
 def _one_key(c: Context) -> None:
@@ -335,9 +331,7 @@ def _forbidden(c: Context) -> None:
         before, after = module.call(query, key, key, mask), module.call(query, other, other, mask)
         if not torch.allclose(before[1, 3], after[1, 3], atol=1e-9):
             j = int(hidden.nonzero()[0])
-            raise Wrong(
-                f"With a mask of shape {shape}, query 3 attends to position {j}, which the mask forbids."
-            )
+            raise Wrong(f"With a mask of shape {shape}, query 3 attends to position {j}, which the mask forbids.")
 
 
 def _masks(c: Context) -> None:
@@ -364,9 +358,7 @@ def _three_dimensions(c: Context) -> None:
 def _gradients(c: Context) -> None:
     ours, theirs = c.twin()
     args = [c.randn(2, t, 12, dtype=torch.float64) for t in (5, 7, 7)]
-    c.same_gradients(
-        *args, random_mask(c.seed, 5, 7), wrt={"query": 0, "key": 1, "value": 2}, ours=ours, theirs=theirs
-    )
+    c.same_gradients(*args, random_mask(c.seed, 5, 7), wrt={"query": 0, "key": 1, "value": 2}, ours=ours, theirs=theirs)
 
 
 def _dropout(c: Context) -> None:
