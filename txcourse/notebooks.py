@@ -28,9 +28,7 @@ PACKAGE = Path(__file__).parent
 FOLDER = PACKAGE.parent / "notebooks"
 SOLVED = FOLDER / "solved"
 CELL_TIMEOUT = 120  # seconds
-IMPORTED = re.compile(
-    r"^\s*(?:from|import)\s+(txcourse(?:\.\w+)*)(?:\s+import\s+\(?([\w, ]+))?", re.MULTILINE
-)
+IMPORTED = re.compile(r"^\s*(?:from|import)\s+(txcourse(?:\.\w+)*)(?:\s+import\s+\(?([\w, ]+))?", re.MULTILINE)
 Definition = ast.FunctionDef | ast.ClassDef
 
 
@@ -130,9 +128,7 @@ def names_bound(source: str) -> set[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             bound |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
         else:
-            bound |= {
-                n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-            }
+            bound |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return bound
 
 
@@ -222,9 +218,7 @@ def made_from(path: Path) -> str:
     name = module_name(path)
     for file in sorted({*_sources(path), solutions_file(name), PACKAGE / "exercises" / f"{name}.py"}):
         if file.exists():
-            digest.update(
-                file.relative_to(PACKAGE).as_posix().encode() + file.read_bytes().replace(b"\r\n", b"\n")
-            )
+            digest.update(file.relative_to(PACKAGE).as_posix().encode() + file.read_bytes().replace(b"\r\n", b"\n"))
     return digest.hexdigest()
 
 
@@ -254,11 +248,8 @@ def _imported_files(text: str) -> Iterator[Path]:
 
 def kernel_environment() -> dict[str, str]:
     """One thread, no workspace, inline figures: the same in the build and under nbval."""
-    env = {
-        k: v
-        for k, v in os.environ.items()
-        if k not in ("MPLBACKEND", "TXCOURSE_WORKSPACE", "PYTEST_CURRENT_TEST")
-    }
+    env = {k: v for k, v in os.environ.items() if k not in ("MPLBACKEND", "PYTEST_CURRENT_TEST")}
+    env["TXCOURSE_WORKSPACE"] = ""  # none
     env.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
     env["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     return env
@@ -321,9 +312,7 @@ def build(names: list[str]) -> dict[str, float]:
 def out_of_date(path: Path) -> bool:
     """Whether the solved copy of a student notebook is missing or made from something else."""
     solved = SOLVED / path.name
-    return not solved.exists() or read(solved).metadata.get("txcourse", {}).get("made_from") != made_from(
-        path
-    )
+    return not solved.exists() or read(solved).metadata.get("txcourse", {}).get("made_from") != made_from(path)
 
 
 def _find(name: str) -> Path:
@@ -373,9 +362,7 @@ def problems(path: Path) -> list[str]:
             elif interface(text, name) != interface(source, name):
                 found.append(f"{where}: signature or docstring of {name} is not that of the reference")
             elif missing := _unbound(answer(name, source, known), source, known):
-                found.append(
-                    f"{where}: the reference of {name} needs {sorted(missing)}, which no cell above binds"
-                )
+                found.append(f"{where}: the reference of {name} needs {sorted(missing)}, which no cell above binds")
             if "raise NotImplementedError" not in text:
                 found.append(f"{where}: the stub of {name} does not raise NotImplementedError")
         elif text.strip() not in {f"{e} = check({e})" for e in exercises} and (taken := bound & exercises):
