@@ -104,6 +104,7 @@ class Context:
         theirs: Callable[..., Any] | None = None,
         output: int | None = None,
         rtol: float = 1e-6,
+        atol: float = 1e-9,
         **kwargs: Any,
     ) -> None:
         """The gradients with respect to the named arguments equal the reference's; give float64 `args`.
@@ -124,7 +125,7 @@ class Context:
         for name, g, w in zip(wrt, got, judge.gradients(*args, **how)[1], strict=True):
             cut = not g.any() and bool(w.any())
             mistake = f"no_gradient_to_{name}" if cut else "wrong_gradient"
-            self.expect(g, w, f"the gradient with respect to {name}", mistake=mistake, rtol=rtol, atol=1e-9)
+            self.expect(g, w, f"the gradient with respect to {name}", mistake=mistake, rtol=rtol, atol=atol)
 
     def build(self, **changes: Any) -> ModuleSubject:
         """A module of the candidate's, constructed with the exercise's sizes and `changes`, in evaluation mode."""
