@@ -48,16 +48,17 @@ def _same(a: Any, b: Any) -> bool:
 class _Function:
     def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
         assert exercise.variant is not None and exercise.probes is not None
-        self._variant, self._watchdog = exercise.variant, watchdog
+        self._variant, self._watchdog, self._adapter = exercise.variant, watchdog, exercise.as_function
+        subject = subject.through(self._adapter)
         self._probes = [*exercise.probes(seed), *exercise.probes(seed + _SECOND_SEED)]
         self._outcomes = [_outcome(subject, probe) for probe in self._probes]
-        right = Subject(exercise.reference, watchdog)
+        right = Subject(exercise.reference, watchdog).through(self._adapter)
         wrong = [o for p, o in zip(self._probes, self._outcomes, strict=True) if not _same(_outcome(right, p), o)]
         if all(isinstance(o, str) for o in wrong):  # it differs from the reference by raising alone: no evidence
             raise CandidateError("raised", "no result to recognise a mistake by")
 
     def is_like(self, on: frozenset[str]) -> bool:
-        subject = Subject(self._variant(on), self._watchdog)
+        subject = Subject(self._variant(on), self._watchdog).through(self._adapter)
         return all(_same(_outcome(subject, p), o) for p, o in zip(self._probes, self._outcomes, strict=True))
 
 

@@ -23,7 +23,7 @@ def run(
 ) -> Report:
     """Judge `candidate`; never raises, never prints, and leaves seeds, modes and settings as they were.
 
-    `seconds` limits each call of the candidate, `naming` the search for the mistake's name. `ours` says that the
+    `seconds` limits each call of the candidate, `naming` the search for the mistake's name (0: none). `ours` says that the
     candidate may come from this package (the tests of the tests need that).
     """
     start = time.perf_counter()
@@ -96,7 +96,7 @@ def _judge(exercise: Exercise, candidate: Any, seed: int, watchdog: Watchdog, na
     failed = [r for r in results if not r.passed]
     if not failed:
         return Report(name, True, tuple(results), None, f"All {len(results)} tests passed.", 0.0)
-    mistakes = () if hanging else diagnosis.diagnose(exercise, subject, seed, watchdog, naming)
+    mistakes = () if hanging or naming <= 0 else diagnosis.diagnose(exercise, subject, seed, watchdog, naming)
     named, message = proved[0] if proved else (None, failed[0].message)
     if mistakes:
         named, message = "+".join(m.id for m in mistakes), " ".join(m.sentence for m in mistakes)
@@ -109,6 +109,6 @@ def _exercise_once(exercise: Exercise, subject: Subject, seed: int) -> None:
     module = subject.build(**exercise.sizes) if exercise.sizes is not None else None
     for probe in probes:
         if module is None:
-            subject.call(*probe.args, **probe.kwargs)
+            subject.through(exercise.as_function).call(*probe.args, **probe.kwargs)
         elif module.is_module:
             module.call(*probe.args, method=probe.method, **probe.kwargs)

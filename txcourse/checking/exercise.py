@@ -65,6 +65,7 @@ class Exercise:
     variant: Callable[[frozenset[str]], Callable[..., Any]] | None = None  # the reference with these mistakes
     probes: Callable[[int], Sequence[Probe]] | None = None  # the calls on which a mistake is recognised
     sizes: dict[str, Any] | None = None  # for a module: the arguments with which it is constructed for `probes`
+    as_function: Callable[[Any], Callable[..., Any]] | None = None  # for other classes: what `probes` call
     optional: tuple[str, ...] = ()  # parameters (ends of their names) that a right module may lack
     not_allowed: tuple[str, ...] = ()
     stretch: bool = False

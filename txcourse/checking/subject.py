@@ -115,6 +115,10 @@ class Subject:
         """
         return guarded(self.watchdog, lambda: _gradients(self._candidate, args, kwargs, wrt, seed, output))
 
+    def through(self, adapter: Callable[[Any], Callable[..., Any]] | None) -> "Subject":
+        """The function that `adapter` makes of the candidate, a class, as a subject of its own."""
+        return self if adapter is None else Subject(adapter(self._candidate), self.watchdog)
+
     def build(self, *args: Any, **kwargs: Any) -> "ModuleSubject":
         """Calls the candidate to construct a module."""
         return ModuleSubject(self.raw(*args, **kwargs), self.watchdog)
