@@ -52,7 +52,9 @@ def difference(
     """
     if isinstance(want, Tensor | np.ndarray):
         same_sort = (
-            isinstance(got, Tensor) if isinstance(want, Tensor) else isinstance(got, Tensor | np.ndarray | np.number)
+            isinstance(got, Tensor)
+            if isinstance(want, Tensor)
+            else isinstance(got, Tensor | np.ndarray | np.number)
         )
         if not same_sort:
             return f"{what} should be {_kind(want)}; yours is {_kind(got)}."
@@ -75,10 +77,17 @@ def difference(
         if not isinstance(got, tuple | list) or len(got) != len(want):
             return f"{what} should be {_kind(want)}; yours is {_kind(got)}."
         if all(isinstance(x, str | int) for x in want):
-            plain = [int(x) if isinstance(x, np.integer) or (isinstance(x, Tensor) and x.ndim == 0) else x for x in got]
-            return None if plain == list(want) else f"{what} should be {_short(want)}; yours is {_short(got)}."
+            plain = [
+                int(x) if isinstance(x, np.integer) or (isinstance(x, Tensor) and x.ndim == 0) else x
+                for x in got
+            ]
+            return (
+                None if plain == list(want) else f"{what} should be {_short(want)}; yours is {_short(got)}."
+            )
         for i, (x, y) in enumerate(zip(got, want, strict=True)):
-            if (text := difference(x, y, what=f"item {i} of {what}", axes=axes, rtol=rtol, atol=atol)) is not None:
+            if (
+                text := difference(x, y, what=f"item {i} of {what}", axes=axes, rtol=rtol, atol=atol)
+            ) is not None:
                 return text
         return None
     if _is_number(want):

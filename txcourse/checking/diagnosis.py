@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from txcourse.checking.compare import difference
@@ -26,19 +26,19 @@ def diagnose(
         explained = explain(exercise, subject, seed, watchdog)
     except CandidateError:
         return ()
-    if explained.is_like(frozenset()):
+    neutral = [frozenset(), *(frozenset([switch]) for switch in exercise.neutral)]
+    if any(explained.is_like(taste) for taste in neutral):
         return ()
-    for mistakes in _sets(exercise.mistakes):
-        if explained.is_like(frozenset(m.id for m in mistakes)):
+    singles = [(m,) for m in exercise.mistakes]
+    pairs = [(a, b) for a, b in itertools.combinations(exercise.mistakes, 2) if a.axis != b.axis]
+    for mistakes, taste in itertools.chain(
+        itertools.product(singles, neutral), itertools.product(pairs, neutral)
+    ):
+        if explained.is_like(taste.union(m.id for m in mistakes)):
             return mistakes
         if time.monotonic() > deadline:
             break
     return ()
-
-
-def _sets(mistakes: Sequence[Mistake]) -> Iterator[tuple[Mistake, ...]]:
-    yield from ((m,) for m in mistakes)
-    yield from ((a, b) for a, b in itertools.combinations(mistakes, 2) if a.axis != b.axis)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -53,8 +53,12 @@ class _Function:
         self._probes = [*exercise.probes(seed), *exercise.probes(seed + _SECOND_SEED)]
         self._outcomes = [_outcome(subject, probe) for probe in self._probes]
         right = Subject(exercise.reference, watchdog).through(self._adapter)
-        wrong = [o for p, o in zip(self._probes, self._outcomes, strict=True) if not _same(_outcome(right, p), o)]
-        if all(isinstance(o, str) for o in wrong):  # it differs from the reference by raising alone: no evidence
+        wrong = [
+            o for p, o in zip(self._probes, self._outcomes, strict=True) if not _same(_outcome(right, p), o)
+        ]
+        if all(
+            isinstance(o, str) for o in wrong
+        ):  # it differs from the reference by raising alone: no evidence
             raise CandidateError("raised", "no result to recognise a mistake by")
 
     def is_like(self, on: frozenset[str]) -> bool:
@@ -120,7 +124,9 @@ class _Module:
                 if any(not self._raises(theirs, probe) for probe in self._raising):
                     continue
                 pairing = self._matcher.pair(theirs)
-                if pairing is not None and self._matcher.agree(theirs, pairing, self._fresh, self._seed + _SECOND_SEED):
+                if pairing is not None and self._matcher.agree(
+                    theirs, pairing, self._fresh, self._seed + _SECOND_SEED
+                ):
                     return True
         except (CandidateError, RuntimeError, ValueError, IndexError, TypeError):
             return False

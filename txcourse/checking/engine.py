@@ -37,7 +37,9 @@ def run(
     return report
 
 
-def _judge(exercise: Exercise, candidate: Any, seed: int, watchdog: Watchdog, naming: float, ours: bool) -> Report:
+def _judge(
+    exercise: Exercise, candidate: Any, seed: int, watchdog: Watchdog, naming: float, ours: bool
+) -> Report:
     name = exercise.name
     if not callable(candidate):
         message = f"{name} should be a function or class; this is {type(candidate).__name__}."
@@ -69,7 +71,9 @@ def _judge(exercise: Exercise, candidate: Any, seed: int, watchdog: Watchdog, na
     picture, hanging, untouched = None, False, 0
     for number, t in enumerate(exercise.tests):
         if hanging:
-            results.append(TestResult(t.name, t.title, False, "Not run, because an earlier call did not end."))
+            results.append(
+                TestResult(t.name, t.title, False, "Not run, because an earlier call did not end.")
+            )
             continue
         torch.manual_seed(seed)
         context.generator.manual_seed(1000 * seed + number)

@@ -17,7 +17,9 @@ from txcourse.checking.subject import ModuleSubject, Subject
 class Wrong(Exception):
     """A test's finding: a sentence, the mistake when the finding proves it, and two matrices to draw (wanted, got)."""
 
-    def __init__(self, sentence: str, mistake: str | None = None, picture: tuple[Tensor, Tensor] | None = None):
+    def __init__(
+        self, sentence: str, mistake: str | None = None, picture: tuple[Tensor, Tensor] | None = None
+    ):
         super().__init__(sentence)
         self.sentence, self.mistake, self.picture = sentence, mistake, picture
 
@@ -63,8 +65,11 @@ class Exercise:
     tests: tuple[Test, ...]
     mistakes: tuple[Mistake, ...] = ()
     variant: Callable[[frozenset[str]], Callable[..., Any]] | None = None  # the reference with these mistakes
+    neutral: tuple[str, ...] = ()  # switches that are a matter of taste here, and must not hide a mistake
     probes: Callable[[int], Sequence[Probe]] | None = None  # the calls on which a mistake is recognised
-    sizes: dict[str, Any] | None = None  # for a module: the arguments with which it is constructed for `probes`
+    sizes: dict[str, Any] | None = (
+        None  # for a module: the arguments with which it is constructed for `probes`
+    )
     as_function: Callable[[Any], Callable[..., Any]] | None = None  # for other classes: what `probes` call
     optional: tuple[str, ...] = ()  # parameters (ends of their names) that a right module may lack
     not_allowed: tuple[str, ...] = ()
@@ -87,10 +92,16 @@ class Context:
     def randint(self, low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=self.generator)
 
-    def expect(self, got: Any, want: Any, what: str = "the result", *, mistake: str | None = None, **how: Any) -> None:
+    def expect(
+        self, got: Any, want: Any, what: str = "the result", *, mistake: str | None = None, **how: Any
+    ) -> None:
         """Raises Wrong when `got` differs from `want`; see compare.difference for `how`."""
         text = difference(got, want, what=what, **how)
         if text is not None:
+            if got is None:
+                mistake = "returns_nothing"
+            elif isinstance(want, Tensor) and not isinstance(got, Tensor):
+                mistake = mistake or f"returns_{type(got).__name__}_not_tensor"
             raise Wrong(text[0].upper() + text[1:], mistake, _picture(want, got))
 
     def same(self, *args: Any, what: str = "the result", mistake: str | None = None, **how: Any) -> None:
@@ -118,19 +129,30 @@ class Context:
         if output is not None:
             how["output"] = output
         try:
-            got = ours.gradients(*args, **how)[1]
+            value, got = ours.gradients(*args, **how)
         except CandidateError as error:
             if error.error is None and error.kind == "raised":
                 raise Wrong(error.sentence, "gradient_cut_off") from error
             raise
-        for name, g, w in zip(wrt, got, judge.gradients(*args, **how)[1], strict=True):
+        wanted, want = judge.gradients(*args, **how)
+        right = (
+            difference(value, wanted) is None
+        )  # of a wrong value the gradient is wrong too: that proves nothing
+        for name, g, w in zip(wrt, got, want, strict=True):
             cut = not g.any() and bool(w.any())
-            mistake = f"no_gradient_to_{name}" if cut else "wrong_gradient"
+            mistake = f"no_gradient_to_{name}" if cut else "wrong_gradient" if right else None
             self.expect(g, w, f"the gradient with respect to {name}", mistake=mistake, rtol=rtol, atol=atol)
 
     def build(self, **changes: Any) -> ModuleSubject:
         """A module of the candidate's, constructed with the exercise's sizes and `changes`, in evaluation mode."""
-        built = self.subject.build(**{**(self.exercise.sizes or {}), **changes})
+        try:
+            built = self.subject.build(**{**(self.exercise.sizes or {}), **changes})
+        except CandidateError as error:
+            if "before Module.__init__() call" in str(error.error):
+                raise Wrong(
+                    f"{error.sentence}. Call super().__init__() first.", "super_init_missing"
+                ) from error
+            raise
         if not built.is_module:
             raise Wrong("Constructing it should give an nn.Module.", "not_a_module")
         built.train(False)

@@ -77,7 +77,9 @@ class Watchdog:
                 with self._condition:
                     self._call = 0
                     self._condition.notify()
-                if self._sent:  # one that was sent and has not arrived must not hit what comes next: it does here
+                if (
+                    self._sent
+                ):  # one that was sent and has not arrived must not hit what comes next: it does here
                     for _ in range(100):
                         pass
                     self._sent = False
@@ -118,7 +120,11 @@ def _quiet() -> Iterator[None]:
 def _place(error: BaseException) -> str:
     """Where in the candidate's own code `error` arose, as " (line 3: `x = y @ z`)"."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(_PACKAGE) and f.lineno]
+    own = [
+        f
+        for f in frames
+        if "site-packages" not in f.filename and not f.filename.startswith(_PACKAGE) and f.lineno
+    ]
     if not own:
         return ""
     line = (linecache.getline(own[-1].filename, own[-1].lineno or 0) or own[-1].line or "").strip()
@@ -136,12 +142,18 @@ def guarded(watchdog: Watchdog, function: Callable[[], Any]) -> Any:
     except CandidateError:
         raise
     except _TimedOut:
-        message = f"Your code had not ended after {watchdog.seconds:g} seconds. Is there a loop without an end?"
+        message = (
+            f"Your code had not ended after {watchdog.seconds:g} seconds. Is there a loop without an end?"
+        )
         raise CandidateError("timeout", message) from None
     except NotImplementedError as error:
-        raise CandidateError("not_started", "Not started: the cell still raises NotImplementedError.", error) from error
+        raise CandidateError(
+            "not_started", "Not started: the cell still raises NotImplementedError.", error
+        ) from error
     except RecursionError as error:
-        raise CandidateError("raised", "Your code calls itself without end (RecursionError).", error) from error
+        raise CandidateError(
+            "raised", "Your code calls itself without end (RecursionError).", error
+        ) from error
     except SystemExit as error:
         message = "Your code tried to end Python (SystemExit); return a value instead."
         raise CandidateError("raised", message, error) from error
@@ -177,7 +189,9 @@ def preserved(candidate: object) -> Iterator[None]:
         random.setstate(python_state)
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
-        if torch.are_deterministic_algorithms_enabled() != deterministic:  # the call alone imports a second of modules
+        if (
+            torch.are_deterministic_algorithms_enabled() != deterministic
+        ):  # the call alone imports a second of modules
             torch.use_deterministic_algorithms(deterministic)
         sys.setrecursionlimit(limit)
         np.seterr(**numpy_errors)

@@ -99,7 +99,9 @@ class Matcher:
         """Element i of the candidate's weights is element `pairing[i]` of the reference's; None without a pairing."""
         if self._candidate.size() != reference.size():
             return None
-        if self._gives(reference, self._random(self._seed), self._at_random):  # the same layout: most often so
+        if self._gives(
+            reference, self._random(self._seed), self._at_random
+        ):  # the same layout: most often so
             return self._order
         if not self._gives(reference, self._constant, self._at_constant):
             return None
@@ -115,7 +117,9 @@ class Matcher:
     def _gives(self, reference: Adjustable, values: Tensor, wanted: list[Any]) -> bool:
         reference.write(values)
         outputs = zip(self._probes, wanted, strict=True)
-        return all(same_output(p, reference.outputs([p])[0], w) for p, w in outputs)  # stops at the first difference
+        return all(
+            same_output(p, reference.outputs([p])[0], w) for p, w in outputs
+        )  # stops at the first difference
 
     def agree(self, reference: Adjustable, pairing: np.ndarray, probes: Sequence[Any], seed: int) -> bool:
         """Whether both give equal outputs with equal random weights, paired like this (they keep these weights)."""
@@ -133,7 +137,9 @@ def _refine(
     colours = np.zeros(2 * n, dtype=int)  # the candidate's, then the reference's
     waiting: np.ndarray | None = None  # the members of the colour from which one was taken last
     for step in range(20 * n):
-        values = torch.from_numpy(rng.choice([-1, 1], colours.max() + 1) * rng.uniform(0.3, 1.0, colours.max() + 1))
+        values = torch.from_numpy(
+            rng.choice([-1, 1], colours.max() + 1) * rng.uniform(0.3, 1.0, colours.max() + 1)
+        )
         if step == 0:
             values = torch.full_like(values, 0.5)
         candidate.write(values[colours[:n]])
@@ -161,7 +167,12 @@ def _refine(
             break
         chosen = shared[np.argmin(counts[shared])]
         members, partners = np.flatnonzero(colours[:n] == chosen), n + np.flatnonzero(colours[n:] == chosen)
-        whole = at_once and waiting is not None and set(members) <= set(waiting) and len(members) == len(waiting) - 1
+        whole = (
+            at_once
+            and waiting is not None
+            and set(members) <= set(waiting)
+            and len(members) == len(waiting) - 1
+        )
         take = len(members) - 1 if whole else 1
         fresh = colours.max() + 1 + np.arange(take)
         colours[members[:take]], colours[partners[:take]] = fresh, fresh

@@ -30,7 +30,9 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, for JSON."""
-        fields = {k: getattr(self, k) for k in ("exercise", "passed", "started", "mistake", "message", "seconds")}
+        fields = {
+            k: getattr(self, k) for k in ("exercise", "passed", "started", "mistake", "message", "seconds")
+        }
         return {**fields, "tests": [asdict(t) for t in self.tests]}
 
     def to_text(self) -> str:
@@ -52,7 +54,9 @@ class Report:
             f"<td style='text-align:left'>{e(t.title)}{'' if t.passed else '<br>' + e(t.message)}</td></tr>"
             for t in self.tests
         )
-        head = f"<p><b>{e(self.exercise)}: {'passed' if self.passed else 'not yet'}.</b> {e(self.message)}</p>"
+        head = (
+            f"<p><b>{e(self.exercise)}: {'passed' if self.passed else 'not yet'}.</b> {e(self.message)}</p>"
+        )
         drawn = ""
         if self.picture is not None:
             wanted, got = self.picture

@@ -62,7 +62,9 @@ class _Seen(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def broken(not_allowed: Iterable[str], reference: Any, candidate: Any, exercise_it: Callable[[], None]) -> str | None:
+def broken(
+    not_allowed: Iterable[str], reference: Any, candidate: Any, exercise_it: Callable[[], None]
+) -> str | None:
     """The sentence of the rule that `candidate` breaks while `exercise_it` calls it, or None.
 
     Raises CandidateError when a call does not end.
@@ -105,8 +107,11 @@ def _course_object(candidate: Any) -> str | None:
     while isinstance(candidate, functools.partial):
         candidate = candidate.func
     owners = candidate.__mro__ if isinstance(candidate, type) else (candidate,)
-    if any((getattr(owner, "__module__", None) or "").split(".")[0] == "txcourse" for owner in owners):
+    packages = {(getattr(owner, "__module__", None) or "").split(".")[0] for owner in owners}
+    if "txcourse" in packages:
         return "This is the course's own object, not your answer: define it in the exercise's cell."
+    if "my_transformer" in packages:
+        return "This is the answer that was stored before, imported: define it in the exercise's cell."
     return None
 
 

@@ -53,7 +53,9 @@ def cotangent(shape: Sequence[int], seed: int) -> Tensor:
 def _scalar(value: Any, seed: int, where: Tensor | None = None) -> Tensor:
     outputs = _differentiable(value)
     if not outputs:
-        raise CandidateError("raised", "The result holds no tensor of floating-point numbers to differentiate.")
+        raise CandidateError(
+            "raised", "The result holds no tensor of floating-point numbers to differentiate."
+        )
     total = outputs[0].new_zeros((), dtype=torch.float64)
     for i, output in enumerate(outputs):
         direction = cotangent(output.shape, seed + i)
@@ -82,7 +84,9 @@ def _gradients(
     grads = torch.autograd.grad(
         _scalar(value if output is None else value[output], seed), [inputs[i] for i in wrt], allow_unused=True
     )
-    filled = [torch.zeros_like(inputs[i]) if g is None else g.detach() for i, g in zip(wrt, grads, strict=True)]
+    filled = [
+        torch.zeros_like(inputs[i]) if g is None else g.detach() for i, g in zip(wrt, grads, strict=True)
+    ]
     return _detached(value), filled
 
 
@@ -192,7 +196,9 @@ class ModuleSubject:
 
     def read(self) -> Tensor:
         """All parameters, one after another, in one vector."""
-        return torch.cat([p.detach().reshape(-1).double() for p in self._module.parameters()] or [torch.zeros(0)])
+        return torch.cat(
+            [p.detach().reshape(-1).double() for p in self._module.parameters()] or [torch.zeros(0)]
+        )
 
     def write(self, vector: Tensor) -> None:
         start = 0

@@ -286,10 +286,19 @@ def _arrays(seed: int, d_v: int = 6) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return 1.5 * rng.normal(size=(5, 4)), 1.5 * rng.normal(size=(7, 4)), rng.normal(size=(7, d_v))
 
 
+_LOOPS = (
+    Mistake("only_first_query", "rows", "Only query 0 gets an output: the return stands inside the loop over the queries."),
+    Mistake("sum_not_reset", "rows", "The sums of one query go on into the next: start each query's output at 0."),
+)  # fmt: skip
+
+
 def _loops_variant(on: frozenset[str]) -> Callable[..., np.ndarray]:
     def by_loops(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
         tensors = [torch.as_tensor(np.array(x, dtype=float)) for x in (query, key, value)]
-        return attend(on)(*tensors)[0].numpy()
+        output = attend(on)(*tensors)[0].numpy()
+        if "only_first_query" in on:
+            output[1:] = 0
+        return output.cumsum(0) if "sum_not_reset" in on else output
 
     return by_loops
 
@@ -305,7 +314,13 @@ def _loops_one_key(c: Context) -> None:
 
 def _loops_large(c: Context) -> None:
     query, key, value = _arrays(c.seed)
-    c.same(30 * query, 30 * key, value, what="the output for large scores", mistake="softmax_overflows")
+    args = (30 * query, 30 * key, value)
+    with np.errstate(all="ignore"):
+        got = c.subject.call(*args)
+        if not np.isfinite(np.asarray(got, dtype=float)).all():
+            text = "For large scores the output is not finite: exp overflows. Subtract the largest score of the row first."
+            raise Wrong(text, "softmax_overflows")
+    c.expect(got, solutions.attention_by_loops(*args), "the output for large scores")
 
 
 def _loops_kept(c: Context) -> None:
@@ -447,7 +462,7 @@ EXERCISES = (
             Test("large_scores", "stays finite for large scores", _loops_large),
             Test("inputs_kept", "leaves its inputs as they were", _loops_kept),
         ),
-        mistakes=(*SCALE, *SOFTMAX, *(m for m in OTHER if m.axis in ("key", "value"))),
+        mistakes=(*SCALE, *SOFTMAX, *(m for m in OTHER if m.axis in ("key", "value")), *_LOOPS),
         variant=_loops_variant,
         probes=lambda seed: [Probe(_arrays(seed)), Probe(_arrays(seed, d_v=4))],
     ),

@@ -57,6 +57,9 @@ _MERGE = (
     Mistake("batch_and_heads_exchanged", "layout", "Batch and heads are exchanged on the way back: samples of the batch get each other's heads."),
     Mistake("not_merged", "layout", "The axes are (B, T, h, d_k); the last two should be one, of size d_model."),
     Mistake("heads_summed", "layout", "The heads are added up; they should stand side by side."),
+    Mistake("heads_averaged", "layout", "The heads are averaged; they should stand side by side."),
+    Mistake("width_and_positions_exchanged", "layout", "The wrong axes are exchanged: the positions end up among the features."),
+    Mistake("joined_along_positions", "layout", "The heads are joined along the positions; they should stand side by side in the features."),
     Mistake("heads_reversed", "layout", "The heads stand in reverse order."),
 )  # fmt: skip
 
@@ -70,6 +73,12 @@ def _merge_variant(on: frozenset[str]) -> Callable[..., Tensor]:
             return x.reshape(h, b, t, k).permute(1, 2, 0, 3).reshape(b, t, h * k)
         if "heads_summed" in on:
             return x.sum(1)
+        if "heads_averaged" in on:
+            return x.mean(1)
+        if "width_and_positions_exchanged" in on:
+            return x.transpose(1, 3).reshape(b, k, t * h)
+        if "joined_along_positions" in on:
+            return x.reshape(b, h * t, k)
         if "heads_reversed" in on:
             x = x.flip(1)
         if "head_last" in on:
@@ -203,11 +212,13 @@ def variant(on: frozenset[str]) -> type[nn.Module]:
                 query, key, value = key, query, query
             if "projection_per_head_shared" in on:
                 q, k, v = (
-                    w(self.split(x)) for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
+                    w(self.split(x))
+                    for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
                 )
             else:
                 q, k, v = (
-                    self.split(w(x)) for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
+                    self.split(w(x))
+                    for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
                 )
             heads, self.weights = _attend_heads(on, q, k, v, mask, self.dropout, self.n_heads)
             b, h, t, d_k = heads.shape
@@ -234,7 +245,8 @@ def _attend_heads(
         q = q / math.sqrt(n_heads)
     if "softmax_over_heads" in on:  # attend() has no axis of heads: exchange it with that of the keys
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-        scores = scores if mask is None else scores.masked_fill(~mask, -math.inf)
+        fill = -1e9 if "full_row_uniform" in on else -math.inf
+        scores = scores if mask is None else scores.masked_fill(~mask, fill)
         weights = scores.softmax(1).nan_to_num(0.0)
     else:
         weights = attend(on)(q, k, v, mask)[1]
@@ -285,7 +297,9 @@ def registered(c: Context, counts: set[int], statement: str) -> None:
 def _registered(c: Context) -> None:
     square = 12 * 12
     counts = {4 * square + 12 * b for b in range(5)}
-    registered(c, counts, f"Four projections hold 4·d_model² = {4 * square} weights, and up to {4 * 12} biases.")
+    registered(
+        c, counts, f"Four projections hold 4·d_model² = {4 * square} weights, and up to {4 * 12} biases."
+    )
 
 
 def _one_key(c: Context) -> None:
@@ -331,7 +345,9 @@ def _forbidden(c: Context) -> None:
         before, after = module.call(query, key, key, mask), module.call(query, other, other, mask)
         if not torch.allclose(before[1, 3], after[1, 3], atol=1e-9):
             j = int(hidden.nonzero()[0])
-            raise Wrong(f"With a mask of shape {shape}, query 3 attends to position {j}, which the mask forbids.")
+            raise Wrong(
+                f"With a mask of shape {shape}, query 3 attends to position {j}, which the mask forbids."
+            )
 
 
 def _masks(c: Context) -> None:
@@ -358,18 +374,22 @@ def _three_dimensions(c: Context) -> None:
 def _gradients(c: Context) -> None:
     ours, theirs = c.twin()
     args = [c.randn(2, t, 12, dtype=torch.float64) for t in (5, 7, 7)]
-    c.same_gradients(*args, random_mask(c.seed, 5, 7), wrt={"query": 0, "key": 1, "value": 2}, ours=ours, theirs=theirs)
+    c.same_gradients(
+        *args, random_mask(c.seed, 5, 7), wrt={"query": 0, "key": 1, "value": 2}, ours=ours, theirs=theirs
+    )
+
+
+def _evaluation(c: Context) -> None:
+    module, query, key = c.build(dropout=0.5), c.randn(2, 5, 12), c.randn(2, 7, 12)
+    if not torch.equal(module.call(query, key, key), module.call(query, key, key)):
+        text = "In evaluation mode the output changes from call to call: dropout must be off there."
+        raise Wrong(text, "dropout_in_eval")
 
 
 def _dropout(c: Context) -> None:
     """With one key, each query keeps or loses each head as a whole: dropout acts on the weights, not elsewhere."""
     ours, theirs = c.twin(dropout=0.5)
     query, key = c.randn(1, 60, 12, dtype=torch.float64), c.randn(1, 1, 12, dtype=torch.float64)
-    if not torch.equal(ours.call(query, key, key), ours.call(query, key, key)):
-        raise Wrong(
-            "In evaluation mode the output changes from call to call: dropout must be off there.",
-            "dropout_in_eval",
-        )
     ours.train(True)
     rows = ours.call(query, key, key)[0]  # (60, d_model)
     ours.train(False)
@@ -392,10 +412,15 @@ def _dropout(c: Context) -> None:
 
 
 def _no_dropout(c: Context) -> None:
-    module, x = c.build(dropout=0.0), c.randn(2, 5, 12)
-    module.train(True)
-    if not torch.equal(module.call(x, x, x), module.call(x, x, x)):
-        raise Wrong("With dropout=0.0 two calls in training mode differ.", "dropout_argument_ignored")
+    for sizes, text in (
+        ({"dropout": 0.0}, "With dropout=0.0"),
+        ({}, "Without the argument dropout (its default is 0)"),
+    ):
+        module, x = c.build(**sizes), c.randn(2, 5, 12)
+        before = module.call(x, x, x)
+        module.train(True)
+        if not torch.allclose(module.call(x, x, x), before):
+            raise Wrong(f"{text} training mode changes the output.", "dropout_argument_ignored")
 
 
 def _inputs_kept(c: Context) -> None:
@@ -477,6 +502,7 @@ EXERCISES = (
         reference=solutions.MultiHeadAttention,
         tests=(
             Test("shape", "gives (B, T_q, d_model), also when T_q and T_k differ", _shape, crash="needs_equal_lengths"),
+            Test("evaluation", "is the same from call to call in evaluation mode", _evaluation),
             Test("registered", "has four projections that PyTorch sees", _registered),
             Test("one_key", "with one key depends on its value alone", _one_key),
             Test("independent", "treats each sample and each query alone", _independent),
@@ -485,13 +511,14 @@ EXERCISES = (
             Test("masks", "equals the formula with masks of every allowed shape", _masks, crash="mask_not_broadcast"),
             Test("mask_of_three_dimensions", "refuses a mask with three dimensions", _three_dimensions),
             Test("gradients", "has the right gradients", _gradients),
-            Test("dropout", "drops attention weights in training, nothing in evaluation", _dropout),
-            Test("no_dropout", "is the same from call to call when dropout is 0", _no_dropout),
+            Test("dropout", "drops attention weights in training", _dropout),
+            Test("no_dropout", "is the same in training as in evaluation when dropout is 0", _no_dropout),
             Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _inputs_kept, crash="needs_contiguous_input"),
             Test("keeps_weights", "keeps the weights before dropout, detached, in .weights", _keeps_weights, crash="weights_not_kept"),
         ),
         mistakes=_MODULE,
         variant=variant,
+        neutral=("full_row_uniform", "full_row_nan"),
         probes=_probes,
         sizes=_SIZES,
         optional=("w_q.bias", "w_k.bias", "w_v.bias", "w_o.bias"),
