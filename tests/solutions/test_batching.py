@@ -35,3 +35,5 @@ def test_token_batches_are_full_on_realistic_lengths() -> None:
     assert token_batches(lengths, 2000, seed=1) != token_batches(lengths, 2000, seed=2) != batches
     assert token_batches([5] * 8, 20) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert token_batches([], 10) == []
+    assert token_batches([10, 8], 99) == [[1, 0]]  # 10 % padding is allowed
+    assert token_batches([7, 9], 99) == [[0], [1]]  # 11 % is not
