@@ -5,6 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from torch import nn
+
 from txcourse.checking.compare import difference
 from txcourse.checking.exercise import Exercise, Mistake, Probe, omissions
 from txcourse.checking.guard import CandidateError, Watchdog
@@ -20,7 +22,7 @@ def diagnose(
     """The mistakes that together reproduce the candidate's behaviour on two seeds; empty when none or if it is right."""
     if exercise.variant is None or exercise.probes is None:
         return ()
-    deadline = time.monotonic() + seconds
+    deadline = time.thread_time() + seconds
     explain = _Module if exercise.sizes is not None else _Function
     try:
         explained = explain(exercise, subject, seed, watchdog)
@@ -36,7 +38,7 @@ def diagnose(
     ):
         if explained.is_like(taste.union(m.id for m in mistakes)):
             return mistakes
-        if time.monotonic() > deadline:
+        if time.thread_time() > deadline:
             break
     return ()
 
@@ -86,6 +88,18 @@ def _comparable(value: Any) -> Any:
     return value
 
 
+_modules: dict[
+    tuple[str, frozenset[str]], nn.Module
+] = {}  # constructing them is most of the time of a search
+
+
+def _mistaken(name: str, on: frozenset[str], exercise: Exercise) -> nn.Module:
+    if (name, on) not in _modules:
+        assert exercise.variant is not None and exercise.sizes is not None
+        _modules[name, on] = exercise.variant(on)(**exercise.sizes).double().eval()
+    return _modules[name, on]
+
+
 class _Module:
     def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
         self._exercise, self._seed = exercise, seed
@@ -115,10 +129,8 @@ class _Module:
 
     def is_like(self, on: frozenset[str]) -> bool:
         exercise = self._exercise
-        assert exercise.variant is not None and exercise.sizes is not None
-        construct = exercise.variant(on)
         try:
-            module = construct(**exercise.sizes).double().eval()
+            module = _mistaken(exercise.name, on, exercise)
             for fixed in omissions(module, self._ours.size(), exercise.optional):
                 theirs = Free(module, fixed)
                 if any(not self._raises(theirs, probe) for probe in self._raising):

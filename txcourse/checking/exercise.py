@@ -190,6 +190,8 @@ def omissions(module: nn.Module, size: int, optional: Sequence[str]) -> list[tup
     """The sets of optional parameters without which `module` has `size` weights, the smallest sets first."""
     named = [(n, p.numel()) for n, p in module.named_parameters()]
     total = sum(k for _, k in named)
+    if total == size:
+        return [()]
     found = []
     for chosen in range(2 ** len(optional)):
         fixed = tuple(end for i, end in enumerate(optional) if chosen >> i & 1)
