@@ -16,6 +16,7 @@ from txcourse.solutions import start_here as solutions
 
 _SOFTMAX = (
     Mistake("overflows", "shift", "exp is taken of the inputs themselves: it overflows for large ones, and for very negative ones the sum becomes 0. Subtract the largest value of the slice first."),
+    Mistake("overflows_or_zero", "shift", "exp is taken of the inputs themselves: it overflows for large ones, and very negative slices become zeros. Subtract the largest value of the slice first."),
     Mistake("overflows_to_zero", "shift", "exp is taken of the inputs themselves; where it overflows, the result is then set to 0. Subtract the largest value of the slice first."),
     Mistake("subtracts_minimum", "shift", "The smallest value of the slice is subtracted, so exp still overflows; subtract the largest."),
     Mistake("subtracts_mean", "shift", "The mean of the slice is subtracted, so exp can still overflow; subtract the largest value."),
@@ -25,7 +26,7 @@ _SOFTMAX = (
     Mistake("divides_by_maximum", "shift", "The inputs are divided by their maximum; subtract it instead, which does not change the result."),
     Mistake("maximum_of_magnitudes", "shift", "The largest magnitude is subtracted: a slice of very negative values still becomes 0 / 0. Subtract the largest value."),
     Mistake("maximum_added", "shift", "The maximum is added where it should be subtracted, so exp overflows all the sooner."),
-    Mistake("clamped", "shift", "Large inputs are cut off, so that different ones get equal weights; subtract the largest value of the slice instead."),
+    Mistake("subtracted_the_wrong_way", "shift", "The exponent is the maximum minus x: the largest input gets the smallest weight. It is x minus the maximum."),
     Mistake("nan_for_all_minus_infinity", "full", "A slice that is -inf everywhere gives NaN; it should give zeros."),
     Mistake("uniform_for_all_minus_infinity", "full", "A slice that is -inf everywhere gives equal weights; it should give zeros."),
     Mistake("ones_for_all_minus_infinity", "full", "A slice that is -inf everywhere gives ones; it should give zeros."),
@@ -36,7 +37,9 @@ _SOFTMAX = (
     Mistake("default_second_axis", "dim", "Without `dim` axis 1 is taken; the default is -1, the last axis."),
     Mistake("sum_of_everything", "dim", "The division is by the sum of the whole tensor; each slice along `dim` has its own sum."),
     Mistake("sum_over_last_axis", "dim", "The division is by the sum over the last axis whatever `dim` is."),
-    Mistake("sum_not_kept", "dim", "The sums are divided along the wrong axis: without keepdim=True they line up with the last axis by accident."),
+    Mistake("sum_not_kept", "dim", "The sum is taken without keepdim=True, so it lines up with another axis (or with none, which is an error)."),
+    Mistake("maximum_not_kept", "dim", "The maximum is taken without keepdim=True, so it lines up with another axis (or with none, which is an error)."),
+    Mistake("axes_not_kept", "dim", "Maximum and sum are taken without keepdim=True, so they line up with another axis (or with none, which is an error)."),
     Mistake("not_divided", "function", "exp(x) is not divided by its sum."),
     Mistake("no_exp", "function", "The inputs themselves are divided by their sum; exp is missing."),
     Mistake("negated", "function", "exp(-x) is used: the largest input gets the smallest weight."),
@@ -52,7 +55,9 @@ _SOFTMAX = (
 
 def _softmax_variant(on: frozenset[str]) -> Callable[..., Tensor]:
     def softmax(x: Tensor, dim: int | None = None) -> Tensor:
-        default = 0 if "default_first_axis" in on else 1 if "default_second_axis" in on and x.dim() > 1 else -1
+        default = (
+            0 if "default_first_axis" in on else 1 if "default_second_axis" in on and x.dim() > 1 else -1
+        )
         dim = default if dim is None else dim
         if "dim_ignored" in on:
             dim = -1
@@ -65,6 +70,7 @@ def _softmax_variant(on: frozenset[str]) -> Callable[..., Tensor]:
         top = x.amax(dim, keepdim=True)
         shifts = {
             "overflows": lambda: torch.zeros_like(top),
+            "overflows_or_zero": lambda: torch.zeros_like(top),
             "overflows_to_zero": lambda: torch.zeros_like(top),
             "subtracts_minimum": lambda: x.masked_fill(x == -math.inf, math.inf).amin(dim, keepdim=True),
             "subtracts_mean": lambda: x.mean(dim, keepdim=True),
@@ -74,22 +80,22 @@ def _softmax_variant(on: frozenset[str]) -> Callable[..., Tensor]:
             "maximum_of_magnitudes": lambda: x.masked_fill(x == -math.inf, 0.0).abs().amax(dim, keepdim=True),
             "maximum_added": lambda: -top,
             "divides_by_maximum": lambda: torch.zeros_like(top),
-            "clamped": lambda: torch.zeros_like(top),
         }
         if "divides_by_maximum" in on:
             x = x / top
-        elif "clamped" in on:
-            x = x.clamp(-60.0, 60.0)
         shift = next((s() for name, s in shifts.items() if name in on), top)
-        exp = 2.0 ** (x - shift) if "base_two" in on else (x - shift).exp()
+        if {"maximum_not_kept", "axes_not_kept"} & on and shift is top:
+            shift = top.squeeze(dim)
+        shifted = shift - x if "subtracted_the_wrong_way" in on else x - shift
+        exp = 2.0**shifted if "base_two" in on else shifted.exp()
         if "sum_of_everything" in on:
             total = exp.masked_fill(full, 0.0).sum()
         elif "sum_over_last_axis" in on:
             total = exp.sum(-1, keepdim=True)
         else:
             total = exp.sum(dim, keepdim=True)
-        if "sum_not_kept" in on and total.numel() == x.shape[-1]:
-            total = total.reshape(-1)
+        if {"sum_not_kept", "axes_not_kept"} & on:
+            total = total.squeeze(dim)
         if "not_divided" in on:
             result = exp
         elif "no_exp" in on:
@@ -105,16 +111,19 @@ def _softmax_variant(on: frozenset[str]) -> Callable[..., Tensor]:
         elif "twice" in on:
             again = (exp / total).exp()
             result = again / again.sum(dim, keepdim=True)
+        elif "logarithm" in on:
+            result = shifted - total.log()
         else:
             result = exp / total
+        if "overflows_or_zero" in on:
+            result = result.masked_fill(total == 0, 0.0)
         if {"overflows_to_zero", "maximum_of_everything_zeros"} & on:
             result = result.nan_to_num(0.0)
         fills = {"nan_for_all_minus_infinity": math.nan, "ones_for_all_minus_infinity": 1.0}
-        fill = next((v for name, v in fills.items() if name in on), 0.0)
+        fill = next((v for name, v in fills.items() if name in on), -math.inf if "logarithm" in on else 0.0)
         if "uniform_for_all_minus_infinity" in on:
             fill = 1 / x.shape[dim]
-        result = result.masked_fill(full, fill)
-        return result.log() if "logarithm" in on else result
+        return result.masked_fill(full, fill)
 
     return softmax
 
@@ -133,8 +142,15 @@ def _some_minus_infinity(seed: int, *shape: int) -> Tensor:
 
 def _far_apart(seed: int) -> Tensor:
     """Slices along the last axis, and along axis 1, far above and far below each other."""
-    offsets = torch.tensor([0.0, 1000.0, -1000.0, 60.0, -300.0])
-    return _x(seed, 2, 5, 4) + offsets[:, None]
+    offsets = torch.tensor([0.0, 1000.0, -1000.0, 3000.0, -3000.0], dtype=torch.float64)
+    return _x(seed, 2, 5, 4, dtype=torch.float64) + offsets[:, None]
+
+
+def _wide(seed: int) -> Tensor:
+    """Values between -800 and 800 in each slice along the last axis, the largest ones alike."""
+    g = torch.Generator().manual_seed(seed)
+    steps = torch.tensor([-800.0, -200.0, 0.0, 200.0, 799.0, 800.0], dtype=torch.float64)
+    return torch.stack([steps[torch.randperm(6, generator=g)] for _ in range(3)]) + _x(seed, 3, 6)
 
 
 def _full_slice(seed: int) -> Tensor:
@@ -152,48 +168,57 @@ def _softmax_probes(seed: int) -> list[Probe]:
         Probe((_x(seed + 4, 4, 4),)),
         Probe((_far_apart(seed),)),
         Probe((_far_apart(seed).transpose(1, 2), 1)),
-        Probe((1000 + _x(seed, 3, 4),)),
-        Probe((300 * _x(seed, 3, 4),)),
+        Probe((1000 + _x(seed, 3, 4, dtype=torch.float64),)),
+        Probe((400 + _x(seed, 3, 4, dtype=torch.float64),)),
+        Probe((_wide(seed),)),
         Probe((_full_slice(seed),)),
         Probe((_some_minus_infinity(seed, 3, 4),)),
     ]
 
 
 def _softmax_values(c: Context) -> None:
-    c.same(c.randn(2, 3, 4, scale=1.5), what="softmax(x)")
-    c.same(c.randn(5), what="softmax(x) of a vector")
+    c.same(c.randn(2, 3, 4, scale=1.5), what="the result of softmax(x)")
+    c.same(c.randn(5), what="the result of softmax(x) of a vector")
 
 
 def _softmax_dim(c: Context) -> None:
     x = c.randn(2, 3, 4, scale=1.5)
     for dim in (0, 1, 2, -2):
-        c.same(x, dim, what=f"softmax(x, dim={dim})")
+        c.same(x, dim, what=f"the result of softmax(x, dim={dim})")
     square = c.randn(4, 4, scale=1.5)
     for dim in (0, 1):
-        c.same(square, dim, what=f"softmax(x, dim={dim}) of a square matrix")
-    c.expect(c.subject.call(x, dim=1), c.reference(x, dim=1), "softmax(x, dim=1)")
+        c.same(square, dim, what=f"the result of softmax(x, dim={dim}) of a square matrix")
+    c.expect(c.subject.call(x, dim=1), c.reference(x, dim=1), "the result of softmax(x, dim=1)")
 
 
 def _softmax_large(c: Context) -> None:
-    x = c.randn(3, 4)
-    c.same(1000 + x, what="softmax(x) of inputs near 1000")
-    got, want = c.subject.call(1000 * x), c.reference(1000 * x)
-    c.expect(got, want, "softmax(x) of inputs between -1000 and 1000")
-    c.same(torch.tensor([1e30, -1e30, 0.0]), what="softmax([1e30, -1e30, 0])")
+    got = c.subject.call(torch.tensor([3000.0, 2000.0, 1000.0]))
+    if isinstance(got, Tensor) and got.shape == (3,) and bool(torch.allclose(got, torch.full((3,), 1 / 3))):
+        raise Wrong(
+            "3000, 2000 and 1000 get equal weights: large inputs are cut off. Subtract the maximum instead.",
+            "clamped",
+        )
+    c.same(1000 + c.randn(3, 4), what="the result of softmax(x) of inputs near 1000", rtol=1e-4)
+    c.same(_wide(c.seed), what="the result of softmax(x) of inputs between -800 and 800")
+    c.same(torch.tensor([1e30, -1e30, 0.0]), what="the result of softmax([1e30, -1e30, 0])")
 
 
 def _softmax_negative(c: Context) -> None:
-    c.same(c.randn(3, 4) - 1000, what="softmax(x) of inputs near -1000")
+    c.same(c.randn(3, 4) - 1000, what="the result of softmax(x) of inputs near -1000", rtol=1e-4)
 
 
 def _softmax_apart(c: Context) -> None:
     x = _far_apart(c.seed)
-    c.same(x, what="softmax(x) of rows near 0, 1000, -1000, 60 and -300")
-    c.same(x.transpose(1, 2), 1, what="softmax(x, dim=1) of columns near 0, 1000, -1000, 60 and -300")
+    c.same(x, what="the result of softmax(x) of rows near 0, ±1000 and ±3000")
+    c.same(
+        x.transpose(1, 2),
+        1,
+        what="the result of softmax(x, dim=1) of columns near 0, ±1000 and ±3000",
+    )
 
 
 def _softmax_some(c: Context) -> None:
-    c.same(_some_minus_infinity(c.seed, 4, 5), what="softmax(x) of inputs with some -inf")
+    c.same(_some_minus_infinity(c.seed, 4, 5), what="the result of softmax(x) of inputs with some -inf")
 
 
 def _softmax_full(c: Context) -> None:
@@ -208,7 +233,7 @@ def _softmax_full(c: Context) -> None:
         if not bool((row == 0).all()):
             text = "NaN" if row.isnan().any() else f"values such as {float(row.flatten()[0]):.3g}"
             raise Wrong(f"A slice that is -inf everywhere should give zeros; yours gives {text}.")
-        c.expect(got, c.reference(*args), "softmax(x) with one slice of only -inf")
+        c.expect(got, c.reference(*args), "the result of softmax(x) with one slice of only -inf")
 
 
 def _softmax_gradient(c: Context) -> None:
@@ -227,8 +252,8 @@ def _softmax_dtype(c: Context) -> None:
 def _softmax_kept(c: Context) -> None:
     unchanged(c, c.randn(3, 4))
     turned = c.randn(4, 3).T
-    c.same(turned, what="softmax(x) of a tensor that is not contiguous")
-    c.same(turned, 0, what="softmax(x, dim=0) of a tensor that is not contiguous")
+    c.same(turned, what="the result of softmax(x) of a tensor that is not contiguous")
+    c.same(turned, 0, what="the result of softmax(x, dim=0) of a tensor that is not contiguous")
 
 
 # -- the linear layer ------------------------------------------------------------------------------------------------
@@ -313,9 +338,15 @@ def _parameter(c: Context, name: str, shape: tuple[int, ...], **changes: Any) ->
             f"`{name}` is not seen by PyTorch as a parameter, so it is never trained: use nn.Parameter.",
             "parameters_not_registered",
         )
+    elif name == "bias" and "bias" in dict(c.build(bias=True).parameters()):
+        raise Wrong(
+            "Without the argument `bias` there should be one: its default is True.", "bias_off_by_default"
+        )
     else:
         known = ", ".join(found) or "none"
-        raise Wrong(f"There should be a parameter named `{name}`; yours are: {known}.", "parameter_names_differ")
+        raise Wrong(
+            f"There should be a parameter named `{name}`; yours are: {known}.", "parameter_names_differ"
+        )
 
 
 def _has(module: Any, name: str) -> bool:
@@ -330,7 +361,8 @@ def _linear_parameters(c: Context) -> None:
     _parameter(c, "bias", (7,))
     if extra := [n for n, _ in c.build().parameters() if n not in ("weight", "bias")]:
         raise Wrong(
-            f"There should be no parameters but `weight` and `bias`; yours has `{extra[0]}`.", "extra_parameters"
+            f"There should be no parameters but `weight` and `bias`; yours has `{extra[0]}`.",
+            "extra_parameters",
         )
 
 
@@ -373,7 +405,11 @@ def _linear_leading(c: Context) -> None:
     module.write(c.randn(module.size(), dtype=torch.float64))
     flat = module.call(c.randn(1, 5, dtype=torch.float64))
     c.expect(
-        flat, torch.zeros(1, 7, dtype=torch.float64), "the output for (1, d_in)", axes="batch d_out", atol=math.inf
+        flat,
+        torch.zeros(1, 7, dtype=torch.float64),
+        "the output for (1, d_in)",
+        axes="batch d_out",
+        atol=math.inf,
     )
     for shape in ((5,), (3, 1, 5), (2, 3, 5), (2, 3, 4, 5)):
         x = c.randn(*shape, dtype=torch.float64)
@@ -404,7 +440,9 @@ def _linear_gradients(c: Context) -> None:
     for name, shape in module.parameters():
         count = math.prod(shape)
         if not gradient[start : start + count].any():
-            raise Wrong(f"No gradient reaches `{name}`, so it would never be trained.", f"no_gradient_to_{name}")
+            raise Wrong(
+                f"No gradient reaches `{name}`, so it would never be trained.", f"no_gradient_to_{name}"
+            )
         start += count
 
 
