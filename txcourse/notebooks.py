@@ -28,7 +28,9 @@ PACKAGE = Path(__file__).parent
 FOLDER = PACKAGE.parent / "notebooks"
 SOLVED = FOLDER / "solved"
 CELL_TIMEOUT = 120  # seconds
-IMPORTED = re.compile(r"^\s*(?:from|import)\s+(txcourse(?:\.\w+)*)(?:\s+import\s+\(?([\w, ]+))?", re.MULTILINE)
+IMPORTED = re.compile(
+    r"^\s*(?:from|import)\s+(txcourse(?:\.\w+)*)(?:\s+import\s+\(?([\w, ]+))?", re.MULTILINE
+)
 Definition = ast.FunctionDef | ast.ClassDef
 
 
@@ -128,7 +130,9 @@ def names_bound(source: str) -> set[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             bound |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
         else:
-            bound |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            bound |= {
+                n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            }
     return bound
 
 
@@ -218,7 +222,9 @@ def made_from(path: Path) -> str:
     name = module_name(path)
     for file in sorted({*_sources(path), solutions_file(name), PACKAGE / "exercises" / f"{name}.py"}):
         if file.exists():
-            digest.update(file.relative_to(PACKAGE).as_posix().encode() + file.read_bytes().replace(b"\r\n", b"\n"))
+            digest.update(
+                file.relative_to(PACKAGE).as_posix().encode() + file.read_bytes().replace(b"\r\n", b"\n")
+            )
     return digest.hexdigest()
 
 
@@ -292,7 +298,7 @@ def build(names: list[str]) -> dict[str, float]:
         raise UserError("build needs the project's own folder with notebooks/; an installed course has none")
     seconds = {}
     for path in [_find(name) for name in names] or student_notebooks():
-        started = time.perf_counter()
+        started, origin = time.perf_counter(), made_from(path)
         source = solutions_file(module_name(path))
         filled = fill(read(path), source.read_text(encoding="utf-8") if source.exists() else "")
         try:
@@ -303,7 +309,7 @@ def build(names: list[str]) -> dict[str, float]:
             raise UserError(f"{path.name}: the reference fails its own check: {', '.join(sorted(failed))}")
         for cell in solved.cells:
             cell.metadata.pop("execution", None)  # the times of this run
-        solved.metadata["txcourse"] = {"made_from": made_from(path)}
+        solved.metadata["txcourse"] = {"made_from": origin}
         write(solved, SOLVED / path.name)
         seconds[path.stem] = round(time.perf_counter() - started, 1)
     return seconds
@@ -312,7 +318,9 @@ def build(names: list[str]) -> dict[str, float]:
 def out_of_date(path: Path) -> bool:
     """Whether the solved copy of a student notebook is missing or made from something else."""
     solved = SOLVED / path.name
-    return not solved.exists() or read(solved).metadata.get("txcourse", {}).get("made_from") != made_from(path)
+    return not solved.exists() or read(solved).metadata.get("txcourse", {}).get("made_from") != made_from(
+        path
+    )
 
 
 def _find(name: str) -> Path:
@@ -362,7 +370,9 @@ def problems(path: Path) -> list[str]:
             elif interface(text, name) != interface(source, name):
                 found.append(f"{where}: signature or docstring of {name} is not that of the reference")
             elif missing := _unbound(answer(name, source, known), source, known):
-                found.append(f"{where}: the reference of {name} needs {sorted(missing)}, which no cell above binds")
+                found.append(
+                    f"{where}: the reference of {name} needs {sorted(missing)}, which no cell above binds"
+                )
             if "raise NotImplementedError" not in text:
                 found.append(f"{where}: the stub of {name} does not raise NotImplementedError")
         elif text.strip() not in {f"{e} = check({e})" for e in exercises} and (taken := bound & exercises):

@@ -67,7 +67,9 @@ def heat_map(
         low, high = (0.0, 1.0) if is_mask else limits or (np.nanmin(matrix), np.nanmax(matrix))
         span = (high - low) or 1.0
         # The upper end of the map is left out, so that black print stays readable or turns white in time.
-        image = ax.imshow(matrix, cmap="Blues", vmin=low, vmax=low + span * (2.0 if is_mask else 1.1), aspect="auto")
+        image = ax.imshow(
+            matrix, cmap="Blues", vmin=low, vmax=low + span * (2.0 if is_mask else 1.1), aspect="auto"
+        )
         if printed:
             for (i, j), value in np.ndenumerate(matrix):
                 text = "×" if np.isnan(value) else "✓" if is_mask else f"{value:.{digits}f}"
@@ -78,7 +80,9 @@ def heat_map(
         if rows is not None or printed:
             ax.set_yticks(range(n_rows), [str(r) for r in (rows if rows is not None else range(n_rows))])
         if columns is not None or printed:
-            ax.set_xticks(range(n_columns), [str(c) for c in (columns if columns is not None else range(n_columns))])
+            ax.set_xticks(
+                range(n_columns), [str(c) for c in (columns if columns is not None else range(n_columns))]
+            )
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
         ax.set(title=title, xlabel=x_label, ylabel=y_label)

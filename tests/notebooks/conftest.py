@@ -22,6 +22,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     columns = list(dict.fromkeys(key for r in rows for key in r))
     terminalreporter.section("notebooks (solved, open: seconds to run)")
     for line in [columns, *([str(r.get(c, "")) for c in columns] for r in rows)]:
-        terminalreporter.write_line("".join(f"{text:<34}" if i == 0 else f"{text:>14}" for i, text in enumerate(line)))
+        terminalreporter.write_line(
+            "".join(f"{text:<34}" if i == 0 else f"{text:>14}" for i, text in enumerate(line))
+        )
     total = sum(times.get("solved", 0) for times in seconds.values())
     terminalreporter.write_line(f"solved notebooks together: {total:.0f} s")

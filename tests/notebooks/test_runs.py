@@ -46,7 +46,9 @@ def test_student_copy_runs_with_every_exercise_open(path: Path, took: dict[str, 
     run, passed = notebooks.execute(notebooks.read(path), quick=True)
     took[path.stem]["open"] = round(time.perf_counter() - started, 1)
     assert passed == set(), "a stub passes its check"
-    checks = [cell for before, cell in zip(run.cells, run.cells[1:], strict=False) if notebooks.exercise_of(before)]
+    checks = [
+        cell for before, cell in zip(run.cells, run.cells[1:], strict=False) if notebooks.exercise_of(before)
+    ]
     for cell in checks:
         text = "".join(output.get("text", "") + str(output.get("data", "")) for output in cell.outputs)
         assert "reference" in text, f"{cell.source}: does not say that it hands back the reference"

@@ -51,7 +51,11 @@ def exercise_cell(name: str, text: str) -> nbformat.NotebookNode:
 
 def test_answer_brings_its_helpers_in_order_and_leaves_known_ones_out() -> None:
     text = notebooks.answer("double_root", SOURCE, known={"math"})
-    assert text.index("_FACTOR = 2") < text.index("# Twice the root.\ndef _helper") < text.index("def double_root")
+    assert (
+        text.index("_FACTOR = 2")
+        < text.index("# Twice the root.\ndef _helper")
+        < text.index("def double_root")
+    )
     assert notebooks.answer("Layer", SOURCE, known={"double_root"}).startswith("class Layer")
     with pytest.raises(UserError, match="no solution named 'missing'"):
         notebooks.answer("missing", SOURCE, set())
@@ -88,7 +92,11 @@ def test_strip_keeps_ids_tags_and_exercises_only() -> None:
     cell.outputs = [nbformat.v4.new_output("stream", text="1")]
     bare = notebooks.strip(new_notebook(cells=[cell], metadata={"vscode": {}}))
     assert bare.cells[0].id == cell.id and bare.cells[0].metadata == {"tags": ["a"]}
-    assert bare.cells[0].outputs == [] and bare.cells[0].execution_count is None and "vscode" not in bare.metadata
+    assert (
+        bare.cells[0].outputs == []
+        and bare.cells[0].execution_count is None
+        and "vscode" not in bare.metadata
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +140,9 @@ def test_problems_are_found(tmp_path: Path, cells: list[nbformat.NotebookNode], 
     assert any(sentence in problem for problem in notebooks.problems(path)), notebooks.problems(path)
 
 
-def test_hash_sees_the_notebook_and_the_solutions_it_stands_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_sees_the_notebook_and_the_solutions_it_stands_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "txcourse"
     (package / "solutions").mkdir(parents=True)
     (package / "exercises").mkdir()
