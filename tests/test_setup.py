@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import json
 import re
 import shutil
 import subprocess
@@ -29,7 +30,10 @@ def _plain(name: str) -> str:
 
 
 def requirements() -> list[Requirement]:
-    return [Requirement(line) for line in [*PROJECT["dependencies"], *(r for extra in EXTRAS.values() for r in extra)]]
+    return [
+        Requirement(line)
+        for line in [*PROJECT["dependencies"], *(r for extra in EXTRAS.values() for r in extra)]
+    ]
 
 
 @pytest.mark.parametrize("requirement", requirements(), ids=str)
@@ -70,7 +74,8 @@ def test_make_and_ci_agree() -> None:
 
 @pytest.mark.skipif(shutil.which("make") is None or sys.platform == "win32", reason="no make")
 @pytest.mark.parametrize(
-    ("fails", "says"), [("version_info", "needs Python 3.11 or newer"), ("venv", "sudo apt install python3-venv")]
+    ("fails", "says"),
+    [("version_info", "needs Python 3.11 or newer"), ("venv", "sudo apt install python3-venv")],
 )
 def test_make_says_what_is_missing(tmp_path: Path, fails: str, says: str) -> None:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
@@ -103,7 +108,9 @@ def test_the_names_of_a_notebook() -> None:
     import txcourse
 
     assert {"check", "hint", "reveal", "progress", "run_check"} <= set(dir(txcourse))
-    assert all(callable(getattr(txcourse, name)) for name in ("check", "hint", "reveal", "progress", "run_check"))
+    assert all(
+        callable(getattr(txcourse, name)) for name in ("check", "hint", "reveal", "progress", "run_check")
+    )
     with pytest.raises(AttributeError):
         _ = txcourse.nothing
     assert txcourse.__version__ == PROJECT["version"]
@@ -131,7 +138,9 @@ def unguarded(source: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             lacking = ONLY_UNIX_NAMES.get(node.module or "", [])
             found = (
-                [node.module or ""] if node.module in ONLY_UNIX else [a.name for a in node.names if a.name in lacking]
+                [node.module or ""]
+                if node.module in ONLY_UNIX
+                else [a.name for a in node.names if a.name in lacking]
             )
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             found = [node.attr] if node.attr in ONLY_UNIX_NAMES.get(node.value.id, []) else []
@@ -145,7 +154,9 @@ def unguarded(source: str) -> Iterator[str]:
     return walk(ast.parse(source), False)
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "txcourse").rglob("*.py")), ids=lambda f: str(f.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "txcourse").rglob("*.py")), ids=lambda f: str(f.relative_to(ROOT))
+)
 def test_nothing_that_windows_lacks_outside_a_guard(file: Path) -> None:
     assert list(unguarded(file.read_text(encoding="utf-8"))) == []
 
@@ -156,10 +167,33 @@ def test_the_guard_test_sees_what_it_should() -> None:
         "fork",
         "SIGALRM",
     ]
-    guarded = (
-        "try:\n    import resource\nexcept ImportError:\n    resource = None\nif hasattr(os, 'fork'):\n    os.fork()"
-    )
+    guarded = "try:\n    import resource\nexcept ImportError:\n    resource = None\nif hasattr(os, 'fork'):\n    os.fork()"
     assert list(unguarded(guarded)) == []
+
+
+# What README says
+
+
+def test_the_map_in_readme_is_that_of_the_notebooks() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[(.+?)\]\(notebooks/(.+?)\.ipynb\) \|.*\| (\d+) min \|$", text, re.MULTILINE)
+    there = []
+    for file in sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+        first = "".join(json.loads(file.read_text(encoding="utf-8"))["cells"][0]["source"])
+        title, minutes = re.match(r"# (\d\d · .+)", first), re.search(r"(\d+) minutes", first)
+        assert title and minutes, f"{file.name} has no title or no minutes"
+        there.append((title[1], file.stem, minutes[1]))
+    assert listed == there
+
+
+def test_the_scores_in_readme_are_the_measured_ones() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    made = json.loads((ROOT / "txcourse" / "pretrained" / "model.json").read_text(encoding="utf-8"))
+    words, phonemes = (
+        f"{100 * made['test'][name]:.1f} %" for name in ("sequence_error_rate", "token_error_rate")
+    )
+    assert f"{made['config']['steps']:,} steps" in text and f"{words} of the words" in text
+    assert f"{phonemes} of the phonemes" in text
 
 
 # What is committed
@@ -192,7 +226,9 @@ def test_no_path_of_a_machine_and_no_registry_host_is_committed() -> None:
 
 
 def test_no_large_file_is_committed() -> None:
-    large = {str(file.relative_to(ROOT)): size for file in tracked() if (size := file.stat().st_size) > 5_000_000}
+    large = {
+        str(file.relative_to(ROOT)): size for file in tracked() if (size := file.stat().st_size) > 5_000_000
+    }
     assert not large
 
 
@@ -201,9 +237,13 @@ def test_a_wheel_in_a_fresh_environment(tmp_path: Path) -> None:
     """Install with the tested versions, then the course in an empty folder."""
     environment, empty = tmp_path / "venv", tmp_path / "empty"
     empty.mkdir()
-    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT], check=True
+    )
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    python = next(p for p in (environment / "bin" / "python", environment / "Scripts" / "python.exe") if p.exists())
+    python = next(
+        p for p in (environment / "bin" / "python", environment / "Scripts" / "python.exe") if p.exists()
+    )
     wheel = next(tmp_path.glob("*.whl"))
     subprocess.run([python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wheel], check=True)
 
@@ -217,7 +257,9 @@ def test_a_wheel_in_a_fresh_environment(tmp_path: Path) -> None:
     assert "transformer" in txcourse("pronounce", "transformer")
     program = "from txcourse.learner import course, workspace; course.bring_missing(workspace.create('work'))"
     subprocess.run(
-        [python, "-c", "from pathlib import Path; " + program.replace("'work'", "Path('work')")], cwd=empty, check=True
+        [python, "-c", "from pathlib import Path; " + program.replace("'work'", "Path('work')")],
+        cwd=empty,
+        check=True,
     )
     assert (empty / "work" / "03_attention.ipynb").exists()
     assert "in work/" in txcourse("progress")

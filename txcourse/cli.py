@@ -178,8 +178,10 @@ def update() -> None:
     """
     from txcourse.learner.course import update as bring
 
-    for line in bring():
-        print(line)
+    lines = bring()
+    print("\n".join(lines))
+    if not all(line.endswith("up to date") for line in lines):
+        print("What is open in JupyterLab: File, Reload Notebook from Disk.")
 
 
 @app.command()
