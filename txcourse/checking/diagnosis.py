@@ -89,22 +89,43 @@ def _comparable(value: Any) -> Any:
 
 
 _modules: dict[
-    tuple[str, frozenset[str]], nn.Module
-] = {}  # constructing them is most of the time of a search
+    tuple[str, str, frozenset[str]], nn.Module
+] = {}  # constructing them is most of a search's time
 
 
-def _mistaken(name: str, on: frozenset[str], exercise: Exercise) -> nn.Module:
-    if (name, on) not in _modules:
-        assert exercise.variant is not None and exercise.sizes is not None
-        _modules[name, on] = exercise.variant(on)(**exercise.sizes).double().eval()
-    return _modules[name, on]
+def _mistaken(exercise: Exercise, setting: dict[str, Any], on: frozenset[str]) -> nn.Module:
+    key = (exercise.name, repr(setting), on)
+    if key in _modules:
+        return _modules[key]
+    assert exercise.variant is not None and exercise.sizes is not None
+    module = exercise.variant(on)(**{**exercise.sizes, **setting}).double().eval()
+    if len(on) < 2:  # there are thousands of pairs
+        _modules[key] = module
+    return module
 
 
 class _Module:
+    """The candidate, constructed in each of the exercise's settings: a mistake must show alike in all of them."""
+
     def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
-        self._exercise, self._seed = exercise, seed
+        built: list[_Built] = []
+        for setting in exercise.settings:
+            try:
+                built.append(_Built(exercise, setting, subject, seed))
+            except CandidateError as error:
+                if error.kind == "timeout" or not built:
+                    raise
+        self._built = built
+
+    def is_like(self, on: frozenset[str]) -> bool:
+        return all(built.is_like(on) for built in self._built)
+
+
+class _Built:
+    def __init__(self, exercise: Exercise, setting: dict[str, Any], subject: Subject, seed: int):
+        self._exercise, self._setting, self._seed = exercise, setting, seed
         assert exercise.variant is not None and exercise.probes is not None and exercise.sizes is not None
-        self._ours: ModuleSubject = subject.build(**exercise.sizes)
+        self._ours: ModuleSubject = subject.build(**{**exercise.sizes, **setting})
         if not self._ours.is_module:
             raise CandidateError("raised", "not a module")
         self._ours.train(False)
@@ -113,7 +134,7 @@ class _Module:
         self._fresh, _ = self._works(exercise.probes(seed + _SECOND_SEED))
         if not self._probes:
             raise CandidateError("raised", "no probe gives a result")
-        self._matcher = Matcher(self._ours, self._probes, seed)
+        self._matcher = Matcher(self._ours, self._probes, seed, exercise.naming_precision)
 
     def _works(self, probes: Sequence[Probe]) -> tuple[list[Probe], list[Probe]]:
         good, bad = [], []
@@ -130,7 +151,7 @@ class _Module:
     def is_like(self, on: frozenset[str]) -> bool:
         exercise = self._exercise
         try:
-            module = _mistaken(exercise.name, on, exercise)
+            module = _mistaken(exercise, self._setting, on)
             for fixed in omissions(module, self._ours.size(), exercise.optional):
                 theirs = Free(module, fixed)
                 if any(not self._raises(theirs, probe) for probe in self._raising):

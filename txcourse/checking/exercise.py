@@ -72,6 +72,10 @@ class Exercise:
     )
     as_function: Callable[[Any], Callable[..., Any]] | None = None  # for other classes: what `probes` call
     optional: tuple[str, ...] = ()  # parameters (ends of their names) that a right module may lack
+    also_right: tuple[frozenset[str], ...] = ()  # switches with which the reference is right as well
+    settings: tuple[dict[str, Any], ...] = ({},)  # changes of `sizes` with which a mistake must show alike
+    precision: float = 1e-8  # noise that a right module may show, from constants rounded to float32
+    naming_precision: float = 1e-8  # the same while a mistake is recognised
     not_allowed: tuple[str, ...] = ()
     stretch: bool = False
 
@@ -175,14 +179,18 @@ class Context:
         exercise, sizes = self.exercise, {**(self.exercise.sizes or {}), **changes}
         assert exercise.probes is not None
         ours, probes = self.build(**changes).double(), exercise.probes(self.seed)
-        matcher = Matcher(ours, probes, self.seed)
-        for fixed in omissions(self.reference(**sizes), ours.size(), exercise.optional):
-            theirs = Free(self.reference(**sizes).double().eval(), fixed)
-            pairing = matcher.pair(theirs, self._pairings)
-            if pairing is not None:
-                self._pairings.append(pairing)
-                matcher.agree(theirs, pairing, probes, self.seed)  # leaves equal random weights in both
-                return ours, theirs.module
+        matcher = Matcher(ours, probes, self.seed, exercise.precision)
+        right = [self.reference]
+        if exercise.variant is not None:
+            right += [exercise.variant(on) for on in exercise.also_right]
+        for construct in right:
+            for fixed in omissions(construct(**sizes), ours.size(), exercise.optional):
+                theirs = Free(construct(**sizes).double().eval(), fixed)
+                pairing = matcher.pair(theirs, self._pairings)
+                if pairing is not None:
+                    self._pairings.append(pairing)
+                    matcher.agree(theirs, pairing, probes, self.seed)  # leaves equal random weights in both
+                    return ours, theirs.module
         return None
 
 

@@ -28,6 +28,7 @@ _CLOSE = 1e-8  # relative; float64 on both sides
 
 class Adjustable(Protocol):
     def size(self) -> int: ...
+    def shapes(self) -> list[tuple[int, ...]]: ...
     def write(self, vector: Tensor) -> None: ...
     def outputs(self, probes: Sequence[Any]) -> list[Any]: ...
     def respond(self, probes: Sequence[Any], seed: int) -> tuple[list[Any], Tensor]: ...
@@ -50,6 +51,9 @@ class Free:
     def size(self) -> int:
         return sum(p.numel() for p in self._free)
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [tuple(p.shape) for p in self._free]
+
     def write(self, vector: Tensor) -> None:
         start = 0
         with torch.no_grad():
@@ -65,24 +69,27 @@ class Free:
         return values, gradient[self._mask]
 
 
-def same_output(probe: Any, a: Any, b: Any, rtol: float = 1e-6) -> bool:
+def same_output(probe: Any, a: Any, b: Any, precision: float = _CLOSE) -> bool:
+    rtol, atol = 100 * precision, precision
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
-        close = torch.isclose(a, b, rtol=rtol, atol=1e-8, equal_nan=True)
+        close = torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
         return bool((close if probe.where is None else close | ~probe.where).all())
-    return difference(a, b, rtol=rtol, atol=1e-8) is None
+    return difference(a, b, rtol=rtol, atol=atol) is None
 
 
-def _same_outputs(probes: Sequence[Any], ours: list[Any], theirs: list[Any]) -> bool:
-    return all(same_output(p, a, b) for p, a, b in zip(probes, ours, theirs, strict=True))
+def _same_outputs(probes: Sequence[Any], ours: list[Any], theirs: list[Any], precision: float) -> bool:
+    return all(same_output(p, a, b, precision) for p, a, b in zip(probes, ours, theirs, strict=True))
 
 
 class Matcher:
     """A candidate that is to be matched with one or many references."""
 
-    def __init__(self, candidate: Adjustable, probes: Sequence[Any], seed: int):
+    def __init__(self, candidate: Adjustable, probes: Sequence[Any], seed: int, precision: float = _CLOSE):
         self._candidate, self._probes, self._seed = candidate, probes, seed
+        self._precision = precision
+        self._by_shape: tuple[list[Any], list[Tensor]] | None = None
         self._order = np.arange(candidate.size())
         self._constant = torch.full((candidate.size(),), 0.5, dtype=torch.float64)
         self._at_random, self._at_constant = [self._outputs(v) for v in (self._random(seed), self._constant)]
@@ -105,11 +112,16 @@ class Matcher:
             return self._order
         if not self._gives(reference, self._constant, self._at_constant):
             return None
+        by_tensor = self._pair_tensors(reference)
+        if by_tensor is not None and self.agree(reference, by_tensor, self._probes, self._seed):
+            return by_tensor
         for guess in guesses:
             if len(guess) == reference.size() and self.agree(reference, guess, self._probes, self._seed):
                 return guess
         for at_once in (True, False):
-            pairing = _refine(self._candidate, reference, self._probes[:2], self._seed, at_once)
+            pairing = _refine(
+                self._candidate, reference, self._probes[:2], self._seed, at_once, self._precision
+            )
             if pairing is not None and self.agree(reference, pairing, self._probes, self._seed):
                 return pairing
         return None
@@ -118,19 +130,61 @@ class Matcher:
         reference.write(values)
         outputs = zip(self._probes, wanted, strict=True)
         return all(
-            same_output(p, reference.outputs([p])[0], w) for p, w in outputs
+            same_output(p, reference.outputs([p])[0], w, self._precision) for p, w in outputs
         )  # stops at the first difference
+
+    def _pair_tensors(self, reference: Adjustable) -> np.ndarray | None:
+        """A pairing of whole tensors of equal shape: the same parameters, in another order.
+
+        Tensors of one shape hold equal values, so both modules compute the same however they are paired; the
+        gradients then tell which is which.
+        """
+        shapes, wanted = self._candidate.shapes(), reference.shapes()
+        if sorted(shapes) != sorted(wanted):
+            return None
+        value = {}
+        generator = torch.Generator().manual_seed(self._seed)
+        for shape in sorted(set(shapes)):
+            value[shape] = 0.6 * torch.randn(shape, generator=generator, dtype=torch.float64).reshape(-1)
+        if self._by_shape is None:
+            self._candidate.write(torch.cat([value[s] for s in shapes]))
+            outputs, gradient = self._candidate.respond(self._probes[:1], self._seed)
+            self._by_shape = outputs, list(gradient.split([len(value[s]) for s in shapes]))
+        outputs, ours = self._by_shape
+        reference.write(torch.cat([value[s] for s in wanted]))
+        probe = self._probes[0]
+        if not same_output(probe, reference.outputs([probe])[0], outputs[0], self._precision):
+            return None
+        theirs = reference.respond([probe], self._seed)[1].split([len(value[s]) for s in wanted])
+        largest = max((float(g.abs().max()) for g in ours if len(g)), default=0.0)
+        starts = np.cumsum([0, *(len(value[s]) for s in wanted)])
+        free, parts = list(range(len(wanted))), []
+        for shape, gradient in zip(shapes, ours, strict=True):
+            near = [(float((theirs[j] - gradient).abs().max()), j) for j in free if wanted[j] == shape]
+            distance, j = min(near)
+            if not distance <= 100 * self._precision * largest:
+                return None
+            free.remove(j)
+            parts.append(np.arange(starts[j], starts[j + 1]))
+        return np.concatenate(parts)
 
     def agree(self, reference: Adjustable, pairing: np.ndarray, probes: Sequence[Any], seed: int) -> bool:
         """Whether both give equal outputs with equal random weights, paired like this (they keep these weights)."""
         values = self._random(seed)
         reference.write(values)
         self._candidate.write(values[pairing])
-        return _same_outputs(probes, self._candidate.outputs(probes), reference.outputs(probes))
+        return _same_outputs(
+            probes, self._candidate.outputs(probes), reference.outputs(probes), self._precision
+        )
 
 
 def _refine(
-    candidate: Adjustable, reference: Adjustable, probes: Sequence[Any], seed: int, at_once: bool
+    candidate: Adjustable,
+    reference: Adjustable,
+    probes: Sequence[Any],
+    seed: int,
+    at_once: bool,
+    precision: float,
 ) -> np.ndarray | None:
     n = candidate.size()
     rng = np.random.default_rng(seed)
@@ -146,13 +200,13 @@ def _refine(
         reference.write(values[colours[n:]])
         ours, our_gradient = candidate.respond(probes, seed + step)
         theirs, their_gradient = reference.respond(probes, seed + step)
-        if not _same_outputs(probes, ours, theirs):
+        if not _same_outputs(probes, ours, theirs, precision):
             return None
         gradient = torch.cat([our_gradient, their_gradient]).numpy()
         if not np.isfinite(gradient).all():
             return None
         before = colours.max()
-        colours = _split(colours, gradient)
+        colours = _split(colours, gradient, precision)
         counts = np.bincount(colours[:n], minlength=colours.max() + 1)
         if (counts != np.bincount(colours[n:], minlength=colours.max() + 1)).any():
             return None
@@ -160,7 +214,7 @@ def _refine(
             continue
         alive = np.zeros(len(counts))
         np.maximum.at(alive, colours, np.abs(gradient))
-        shared = np.flatnonzero((counts > 1) & (alive > _CLOSE * max(alive.max(), 1e-30)))
+        shared = np.flatnonzero((counts > 1) & (alive > precision * max(alive.max(), 1e-30)))
         if not len(shared):
             if step and (counts > 1).any() and step < 3:
                 continue
@@ -182,10 +236,10 @@ def _refine(
     return pairing
 
 
-def _split(colours: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def _split(colours: np.ndarray, gradient: np.ndarray, precision: float) -> np.ndarray:
     """New colours: the old ones, split wherever the sorted gradients leave a gap."""
     order = np.lexsort((gradient, colours))
-    gap = np.diff(gradient[order]) > _CLOSE * max(np.abs(gradient).max(), 1e-30)
+    gap = np.diff(gradient[order]) > precision * max(np.abs(gradient).max(), 1e-30)
     fresh = np.concatenate([[0], np.cumsum(gap | (np.diff(colours[order]) > 0))])
     result = np.empty_like(colours)
     result[order] = fresh

@@ -4,6 +4,7 @@ Tests never touch the candidate itself: everything goes through `Subject` and `M
 tensors and plain values only. A subject that lives in another process can therefore stand in for these.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -119,6 +120,14 @@ class Subject:
         """
         return guarded(self.watchdog, lambda: _gradients(self._candidate, args, kwargs, wrt, seed, output))
 
+    def defaults(self) -> dict[str, Any]:
+        """The default values that the candidate's signature states; empty where Python cannot tell."""
+        try:
+            parameters = inspect.signature(self._candidate).parameters.values()
+        except (TypeError, ValueError):
+            return {}
+        return {p.name: p.default for p in parameters if p.default is not p.empty}
+
     def through(self, adapter: Callable[[Any], Callable[..., Any]] | None) -> "Subject":
         """The function that `adapter` makes of the candidate, a class, as a subject of its own."""
         return self if adapter is None else Subject(adapter(self._candidate), self.watchdog)
@@ -193,6 +202,9 @@ class ModuleSubject:
 
     def size(self) -> int:
         return sum(p.numel() for p in self._module.parameters()) if self.is_module else 0
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [tuple(p.shape) for p in self._module.parameters()] if self.is_module else []
 
     def read(self) -> Tensor:
         """All parameters, one after another, in one vector."""
