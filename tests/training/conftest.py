@@ -1,7 +1,10 @@
 import pytest
+import torch
 
 from txcourse.data import Dataset, make_toy_task
 from txcourse.training import Config
+
+torch.set_num_threads(1)  # the models are tiny: more threads only wait for each other
 
 
 @pytest.fixture(scope="session")

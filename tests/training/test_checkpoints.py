@@ -93,16 +93,6 @@ def test_a_run_is_not_overwritten(run, toy, config):
         train(config, toy, run, progress=False)
 
 
-def test_another_number_of_threads_is_said(run, toy, config, capsys):
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads + 1)
-        train(config, toy, run, resume=True, progress=False)
-    finally:
-        torch.set_num_threads(threads)
-    assert "last digits" in capsys.readouterr().err
-
-
 def test_half_a_line_of_metrics_is_dropped(run, toy, config):
     metrics = run / "metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)

@@ -161,6 +161,16 @@ def test_the_mean_of_the_last_checkpoints_is_used_when_it_is_better(toy, config,
         torch.testing.assert_close(mean[name], (parts[0][name] + parts[1][name]) / 2)
 
 
+def test_the_number_of_threads_is_the_runs_and_is_given_back(toy, config, monkeypatch):
+    threads = torch.get_num_threads()
+    seen = []
+    rate = loop.learning_rate
+    monkeypatch.setattr(loop, "learning_rate", lambda *a: seen.append(torch.get_num_threads()) or rate(*a))
+    train(config.replace(threads=threads + 1, steps=1), toy, progress=False)
+    assert seen == [threads + 1]
+    assert torch.get_num_threads() == threads
+
+
 def test_the_rate_rises_and_falls_to_almost_nothing():
     config = Config(steps=1000, peak_lr=2.0, warmup=0.1, final_lr=0.01)
     rates = [learning_rate(step, config) for step in range(1000)]

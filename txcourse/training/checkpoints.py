@@ -116,7 +116,7 @@ def save_checkpoint(
         tensors[f"model/{name}"] = parameter
         for key, value in optimizer.state[parameter].items():  # step, exp_avg, exp_avg_sq; nothing at step 0
             tensors[f"{key}/{name}"] = value
-    header = {"config": config.to_dict(), "state": asdict(state), "threads": torch.get_num_threads()}
+    header = {"config": config.to_dict(), "state": asdict(state)}
     try:
         write_tensors(run / "checkpoints" / f"step-{state.step:08d}.safetensors", tensors, header)
     except OSError as error:
@@ -162,12 +162,6 @@ def load_state(run: Path, config: Config) -> tuple[State, dict[str, Tensor]]:
                 f"The run in {run} has {name} = {header['config'].get(name)}, not {value}: resume it with its own "
                 "settings, or choose another --out."
             )
-    if header["threads"] != torch.get_num_threads():
-        print(
-            f"The run began with {header['threads']} threads and goes on with {torch.get_num_threads()}: "
-            "the result can differ in the last digits.",
-            file=sys.stderr,
-        )
     return State(**header["state"]), tensors
 
 

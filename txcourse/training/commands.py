@@ -26,7 +26,7 @@ from txcourse.training.checkpoints import (
 )
 from txcourse.training.config import Config, load_config
 from txcourse.training.evaluation import BOS, EOS, decode_all, evaluate
-from txcourse.training.loop import Stopped, train
+from txcourse.training.loop import Stopped, cpu_threads, train
 
 LONGEST_WORD = 60  # letters; the longest in the dictionary has 28
 WORDS = {"pronunciation": ("words", "word", "phoneme")}  # what the task calls examples, sequences and tokens
@@ -89,7 +89,8 @@ def train_command(
     if not first:
         return
 
-    test = evaluate(trained_model, dataset.test, dataset.source, dataset.target, dataset.max_len + 3)
+    with cpu_threads(settings.threads):
+        test = evaluate(trained_model, dataset.test, dataset.source, dataset.target, dataset.max_len + 3)
     copy_parameters(model, dict(trained_model.named_parameters()))
     info = {
         "made": f"txcourse train {config} --steps {settings.steps} --seed {settings.seed}",
@@ -97,7 +98,6 @@ def train_command(
         "epochs": round(epochs, 2),
         "seconds": history[-1]["seconds"],
         "device": device,
-        "threads": torch.get_num_threads(),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "dev": {name: history[-1][name] for name in test._fields},
@@ -126,7 +126,7 @@ def report(trained: TrainedModel, out: Path, as_json: bool) -> None:
     )
     print(
         f"after {config.steps:,} steps of {config.batch_size} ({info['epochs']:.1f} epochs), seed {config.seed}, "
-        f"{info['seconds'] / 60:.1f} minutes on {info['device']} with {info['threads']} threads"
+        f"{info['seconds'] / 60:.1f} minutes on {info['device']} with {config.threads} thread{'s' * (config.threads > 1)}"
     )
     if config.task == "pronunciation":
         print("For comparison, an 8-gram finite-state transducer on this split: 25.9% and 6.3%")

@@ -62,8 +62,8 @@ def train(
     `model` is any module with `model(src, tgt) -> logits`, for example one made of your own parts; by default it is
     the course's, in its fast form. A measurement is a dictionary: step, epoch, loss (mean over the real targets
     since the last one), lr, token_error_rate and sequence_error_rate on the development set, tokens_per_second,
-    seconds. On a CPU the same configuration and number of threads give the same weights to the last bit, also when
-    the run was killed and resumed in between.
+    seconds. On a CPU the same configuration gives the same weights to the last bit, also when the run was killed and
+    resumed in between.
 
     Raises UserError when the folder cannot be used, the disk is full or the checkpoints are of another
     configuration; Stopped after Ctrl-C.
@@ -107,13 +107,15 @@ def train(
     started = time.monotonic() - state.seconds
 
     with (
+        cpu_threads(config.threads),
         progress_bar(config, state, history, progress and world.first) as bar,
         interruption(world) as interrupted,
     ):
         while state.step < config.steps:
             # One update. The loss is the sum over the whole batch divided by its number of targets, so it makes
             # no difference into how many pieces, on how many processes, the batch is cut.
-            torch.manual_seed(config.seed * 1_000_003 + state.step)  # dropout is a function of the step, too
+            # Dropout is a function of the step, too, and differs between the processes.
+            torch.manual_seed((config.seed * 1_000_003 + state.step) * world.size + world.rank)
             lr = learning_rate(state.step, config)
             indices = batches.indices(state.step)
             n_targets = batches.n_targets(indices)
@@ -183,6 +185,8 @@ def train(
         scores = evaluate(model, dataset.dev, dataset.source, dataset.target, dataset.max_len + 3)
         if scores.sequence_error_rate > history[-1]["sequence_error_rate"]:
             copy_parameters(model, last_weights)
+        else:
+            history[-1] |= scores._asdict()  # what the returned weights score
     world.leave()
     return model.eval(), history
 
@@ -271,6 +275,17 @@ class progress_bar(tqdm):
         values = {"loss": loss, "tokens/s": f"{tokens:,}" if tokens else "", "dev error": dev}
         self.shown |= {name: value for name, value in values.items() if value}
         self.set_postfix(self.shown, refresh=False)
+
+
+@contextmanager
+def cpu_threads(n: int) -> Iterator[None]:
+    """Compute on so many threads; their number decides the order of some additions, so it is a part of the run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
