@@ -5,10 +5,12 @@ A reference that is made of other parts takes the learner's versions of those: w
 the Transformer of this module still attends by the learner's code.
 """
 
+import inspect
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from txcourse.learner import answers, workspace
 from txcourse.source import part_for, statements
@@ -20,16 +22,24 @@ _mixed: dict[
 _told: dict[str, str] = {}
 
 
+class Found(NamedTuple):
+    """A part, where it is from in words, and the names of the learner's parts that it is or is made of."""
+
+    part: Any
+    words: str
+    yours: tuple[str, ...]
+
+
 def __getattr__(name: str) -> Any:
     from txcourse import exercises
 
     if name.startswith("__") or name not in exercises.names():
         raise AttributeError(f"`{name}` is no exercise of the course")
-    part, origin = _find(name)
-    if not answers.running and _told.get(name) != origin:
-        _told[name] = origin
-        print(f"{name}: {origin}")
-    return part
+    found = _find(name)
+    if not answers.running and _told.get(name) != found.words:
+        _told[name] = found.words
+        print(f"{name}: {found.words}")
+    return found.part
 
 
 def __dir__() -> list[str]:
@@ -51,33 +61,30 @@ def origin(part: type | object) -> str:
     return "reference" if top == "txcourse" else "library"
 
 
-def _find(name: str) -> tuple[Any, str]:
-    """The object and where it is from, in words that start with "yours" or "the reference"."""
+def _find(name: str) -> Found:
     from txcourse import exercises
     from txcourse.learner import kept_here
 
     if name in kept_here:
-        return kept_here[name], "yours, from this session"
+        return Found(kept_here[name], "yours, from this session", (name,))
     exercise = exercises.get(name)
     here = workspace.find()
     if here is None and not kept_here:
-        return exercise.reference, "the reference"
-    part, with_yours = _reference(exercise)
-    why = "the reference" + (f", with your own {', '.join(with_yours)}" if with_yours else "")
+        return Found(exercise.reference, "the reference", ())
+    part, yours = _reference(exercise)
+    why = "the reference" + (f", made with your {', '.join(yours)}" if yours else "")
     path = answers.answer_file(here, exercise.notebook) if here else None
     if path is None or name not in answers.blocks(path):
-        return part, f"{why} (yours has not passed yet)"
-    shown = path.relative_to(path.parent.parent)
+        return Found(part, f"{why}; its check has not passed yet", yours)
     if f"{answers.PACKAGE}.{path.stem}" in answers.running:
-        return part, f"{why} (your parts ask for each other in a circle)"
+        return Found(part, f"{why}; your parts ask for each other in a circle", yours)
+    shown = path.relative_to(path.parent.parent)
     try:
-        return getattr(_load(path), name), f"yours, from {shown}"
+        return Found(getattr(_load(path), name), f"yours, from {shown}", (name,))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return (
-            part,
-            f"{why}, as {shown} does not import ({reason}); run its check again in {exercise.notebook}",
-        )
+        lost = f"as {shown} does not import ({reason}); run its check again in {exercise.notebook}"
+        return Found(part, f"{why}, {lost}", yours)
 
 
 def _load(path: Path) -> ModuleType:
@@ -89,24 +96,33 @@ def _load(path: Path) -> ModuleType:
     return known[1]
 
 
-def _reference(exercise: Any) -> tuple[Any, list[str]]:
+def _reference(exercise: Any) -> tuple[Any, tuple[str, ...]]:
     """The reference, or a copy of it that is made of the learner's parts, and the names of those."""
     from txcourse import exercises
 
-    module = sys.modules[exercise.reference.__module__]
-    if module.__file__ is None or not module.__name__.startswith("txcourse.solutions."):
-        return exercise.reference, []
-    source = Path(module.__file__).read_text(encoding="utf-8")
-    needed, _ = part_for(exercise.name, statements(source))
-    names = set().union(*(statement.binds for statement in needed)) - {exercise.name}
-    found = {name: _find(name)[0] for name in exercises.names() if name in names}
-    own = {name: part for name, part in found.items() if part is not exercises.get(name).reference}
+    found = {name: _find(name) for name in _parts(exercise.name)}
+    own = {name: f.part for name, f in found.items() if f.part is not exercises.get(name).reference}
     if not own:
-        return exercise.reference, []
+        return exercise.reference, ()
     made_of = {name: id(part) for name, part in own.items()}
     if exercise.name not in _mixed or _mixed[exercise.name][0] != made_of:
+        module = sys.modules[exercise.reference.__module__]
         copy = ModuleType(module.__name__)
-        exec(compile(source, module.__file__, "exec", dont_inherit=True), copy.__dict__)
+        exec(
+            compile(inspect.getsource(module), str(module.__file__), "exec", dont_inherit=True), copy.__dict__
+        )
         copy.__dict__.update(own)  # functions and classes look names up when they are called
         _mixed[exercise.name] = (made_of, getattr(copy, exercise.name), own)
-    return _mixed[exercise.name][1], list(own)
+    yours = {name: None for f in found.values() for name in f.yours}  # each once, in order
+    return _mixed[exercise.name][1], tuple(yours)
+
+
+@cache
+def _parts(name: str) -> tuple[str, ...]:
+    """The other exercises that the reference of an exercise uses."""
+    from txcourse import exercises
+
+    module = sys.modules[exercises.get(name).reference.__module__]
+    needed, _ = part_for(name, statements(inspect.getsource(module)))
+    names = set().union(*(statement.binds for statement in needed)) - {name}
+    return tuple(other for other in exercises.names() if other in names)

@@ -130,7 +130,7 @@ def test_mine_gives_yours_or_the_reference_and_says_which(
     said = capsys.readouterr().out.replace("\\", "/")
     assert said == (
         "causal_mask: yours, from my_transformer/attention.py\n"
-        "padding_mask: the reference (yours has not passed yet)\n"
+        "padding_mask: the reference; its check has not passed yet\n"
     )
     assert mine.causal_mask(2).tolist() == [[True, False], [True, True]]
     assert capsys.readouterr().out == ""  # said once
@@ -176,7 +176,7 @@ def test_a_reference_is_made_of_the_learners_parts(
     layer = mine.EncoderLayer(4, 2, 8)
     assert type(layer.self_attention) is heads
     assert mine.LayerNorm is exercises.get("LayerNorm").reference
-    assert "with your own scaled_dot_product_attention (yours" in capsys.readouterr().out
+    assert "EncoderLayer: the reference, made with your scaled_dot_product_attention; its" in capsys.readouterr().out
 
 
 def test_whose_a_part_is(work: Workspace) -> None:

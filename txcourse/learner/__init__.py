@@ -31,7 +31,9 @@ def check(candidate: Any) -> Any:
     exercise = exercises.get(name)
     report = exercises.run_check(name, candidate)
     note = (
-        _keep(name, exercise.notebook, candidate) if report.passed else f"The cells below use the reference for {name}."
+        _keep(name, exercise.notebook, candidate)
+        if report.passed
+        else f"The cells below use the reference for {name}."
     )
     if report.started and not report.passed:
         note = "\n".join([note, *_count_try(name)])
@@ -127,7 +129,11 @@ def reveal(exercise: Any, sure: bool = False) -> None:
     """
     known = _exercise(exercise)
     if not sure and status(known.name) != "done":
-        show(Shown(f'{known.name} is still open. To see the reference all the same: reveal("{known.name}", sure=True)'))
+        show(
+            Shown(
+                f'{known.name} is still open. To see the reference all the same: reveal("{known.name}", sure=True)'
+            )
+        )
         return
     here = workspace.find()
     yours = answers.blocks(answers.answer_file(here, known.notebook)).get(known.name) if here else None

@@ -89,7 +89,9 @@ def _render(notebook: str, stored: dict[str, str], exercises: list[str]) -> str:
     order = [name for name in exercises if name in stored]
     used = set().union(*(part_for(name, statements(stored[name]))[1] for name in order)) if order else set()
     foreign = [name for name in exercises if name in used and name not in stored]
-    future = [line for text in stored.values() for line in text.splitlines() if line.startswith("from __future__")]
+    future = [
+        line for text in stored.values() for line in text.splitlines() if line.startswith("from __future__")
+    ]
     head = [
         f'"""My answers to {notebook}: each was stored when its check passed, and is replaced when it passes again."""'
     ]
@@ -140,7 +142,9 @@ def execute(text: str, path: Path, name: str) -> ModuleType:
     return module
 
 
-def block_of(name: str, cell: str, others: Iterable[str], namespace: dict[str, Any], exercises: list[str]) -> str:
+def block_of(
+    name: str, cell: str, others: Iterable[str], namespace: dict[str, Any], exercises: list[str]
+) -> str:
     """What has to be stored for the exercise `name`: its part of `cell`, and the imports it uses.
 
     `others` are the notebook's other cells, oldest first; `namespace` is what the notebook's names mean now.
@@ -168,7 +172,7 @@ def block_of(name: str, cell: str, others: Iterable[str], namespace: dict[str, A
         elif each in namespace or any(each in s.binds for s in elsewhere):
             raise NotStored(f"your answer uses `{each}`, defined in another cell; move it into this one")
     imports.sort(key=lambda line: (line.startswith("from"), line))
-    return "\n".join([*imports, *([""] if imports else []), *_texts(part, exercises)])
+    return "\n".join([*imports, *(["\n"] if imports else []), *_texts(part, exercises)])
 
 
 def _texts(part: list[Statement], exercises: list[str]) -> list[str]:
@@ -219,7 +223,9 @@ def cells_of(candidate: Any, name: str) -> tuple[str, list[str], dict[str, Any]]
         for key, entry in list(linecache.cache.items())
         if len(entry) == 4 and not Path(key).is_file() and (not file or Path(key).parent == Path(file).parent)
     }
-    last_run = {text.strip(): number for number, text in enumerate(main.get("In", []))}  # a cell may run again
+    last_run = {
+        text.strip(): number for number, text in enumerate(main.get("In", []))
+    }  # a cell may run again
     order = sorted(cells, key=lambda key: last_run.get(cells[key].strip(), -1))
     if file not in cells:  # no method of its own: the last cell that binds the name
         file = next((key for key in reversed(order) if _binds(cells[key], name)), "")

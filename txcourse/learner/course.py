@@ -35,7 +35,9 @@ def bring_missing(workspace: Workspace) -> None:
 def newer(workspace: Workspace) -> list[str]:
     """The notebooks of which the course has another version than the one brought here."""
     return [
-        source.stem for source in notebook_files() if _base(workspace, source) != source.read_text(encoding="utf-8")
+        source.stem
+        for source in notebook_files()
+        if _base(workspace, source) != source.read_text(encoding="utf-8")
     ]
 
 
@@ -75,7 +77,9 @@ def update(workspace: Workspace | None = None) -> list[str]:
             kept = keep(mine)
             write(mine, json.dumps(merged, indent=1, ensure_ascii=False) + "\n")
             told.append(f"{source.stem}: new version with your {moved}; your file is kept as {kept.name}")
-            told += [f"  {name} is no longer an exercise there; your answer is in {kept.name}" for name in lost]
+            told += [
+                f"  {name} is no longer an exercise there; your answer is in {kept.name}" for name in lost
+            ]
         write(original, text)
     return told
 
@@ -85,7 +89,9 @@ def _carry(mine: Path, new: dict[str, Any], base: str | None) -> tuple[dict[str,
     try:
         old = json.loads(mine.read_text(encoding="utf-8"))
         theirs = {name: candidate(old, name) for name in _all_names(old, new)}
-        stubs = {name: source_of(cell) for name, cell in _exercise_cells(json.loads(base) if base else {}).items()}
+        stubs = {
+            name: source_of(cell) for name, cell in _exercise_cells(json.loads(base) if base else {}).items()
+        }
     except (ValueError, AttributeError, TypeError):  # no notebook any more: only the copy beside it can help
         theirs, stubs = {}, {}
     places = _exercise_cells(new)
@@ -180,7 +186,9 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError):
         pass
-    raise UserError(f"{path} is not a notebook any more; `txcourse reset {path.stem}` brings a new one, yours is kept")
+    raise UserError(
+        f"{path} is not a notebook any more; `txcourse reset {path.stem}` brings a new one, yours is kept"
+    )
 
 
 def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
@@ -252,7 +260,9 @@ class CourseMap:
             done = sum(s.state == "done" for s in states)
             lines.append(f"\n{notebook}  {done} of {len(states)}")
             for s in states:
-                lines.append(f"  {_SIGNS[s.state]} {s.name:<34} {_circles(s.difficulty)} {s.minutes:>3} min  {s.state}")
+                lines.append(
+                    f"  {_SIGNS[s.state]} {s.name:<34} {_circles(s.difficulty)} {s.minutes:>3} min  {s.state}"
+                )
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -306,7 +316,9 @@ def course_map() -> CourseMap:
     for name in exercises.names():
         exercise = exercises.get(name)
         states.append(
-            ExerciseState(name, exercise.notebook, status(name, workspace), exercise.difficulty, exercise.minutes)
+            ExerciseState(
+                name, exercise.notebook, status(name, workspace), exercise.difficulty, exercise.minutes
+            )
         )
     place = f"in {workspace.root.name}/" if workspace else "no course folder yet: txcourse lab makes one"
     return CourseMap(tuple(states), place)

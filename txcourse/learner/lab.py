@@ -26,7 +26,9 @@ def open_lab(port: int | None, browser: bool) -> int:
     workspace = find() or create(Path.cwd() / "work")
     bring_missing(workspace)
     if waiting := newer(workspace):
-        print(f"A newer version is there of {', '.join(waiting)}. To bring it, answers included: txcourse update")
+        print(
+            f"A newer version is there of {', '.join(waiting)}. To bring it, answers included: txcourse update"
+        )
     port = port or next((p for p in range(8888, 8988) if free(p)), 0)
     print(
         f"The course is in {workspace.root}. JupyterLab runs on port {port}; Ctrl-C twice stops it.",
@@ -36,7 +38,9 @@ def open_lab(port: int | None, browser: bool) -> int:
     command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--log-level=WARN"]
     command += [] if browser else ["--no-browser"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        command.append("--allow-root")  # root is the only user of a container; the server listens to this machine only
+        command.append(
+            "--allow-root"
+        )  # root is the only user of a container; the server listens to this machine only
     try:
         return subprocess.run(command, env=os.environ | {VARIABLE: str(workspace.root)}).returncode
     except KeyboardInterrupt:
