@@ -49,5 +49,5 @@ def test_a_class_is_stored_from_a_kernel(work: Workspace) -> None:
         "there is no exercise `no_such_exercise`; `txcourse progress` (or progress()) lists them"
     ]
     text = (work.answers / "start_here.py").read_text(encoding="utf-8")
-    assert "import math\nimport torch\nfrom torch import nn\n\n# my own\nclass Linear(nn.Module):" in text
+    assert "import math\nimport torch\nfrom torch import nn\n\n\n# my own\nclass Linear(nn.Module):" in text
     assert "y + self.bias" in text and "print" not in text and "y - self.bias" not in text
