@@ -1,5 +1,6 @@
 """Solved copies are up to date and reproduce under nbval; student copies run with every exercise open."""
 
+import re
 import subprocess
 import sys
 import time
@@ -37,7 +38,7 @@ def test_solved_copy_reproduces(path: Path, took: dict[str, dict[str, float]]) -
         cwd=notebooks.PACKAGE.parent,
     )
     took[path.stem]["solved"] = round(time.perf_counter() - started, 1)
-    assert run.returncode == 0, run.stdout[-6000:]
+    assert run.returncode == 0, re.sub(r"\x1b\[[0-9;]*m", "", run.stdout)[-6000:]
 
 
 @each_notebook
