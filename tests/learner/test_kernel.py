@@ -7,7 +7,7 @@ from nbclient import NotebookClient
 
 from txcourse.learner.workspace import VARIABLE, Workspace
 
-LINEAR = '''# my own
+LINEAR = """# my own
 class Linear(nn.Module):
     def __init__(self, d_in, d_out, bias=True):
         super().__init__()
@@ -19,7 +19,7 @@ class Linear(nn.Module):
         return y if self.bias is None else y + self.bias
 
 print("a test of my own")
-'''
+"""
 
 
 def test_a_class_is_stored_from_a_kernel(work: Workspace) -> None:

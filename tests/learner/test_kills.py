@@ -50,7 +50,9 @@ while True:
 def intact(work: Path) -> None:
     """Every file that is in use, or kept, can be read and is whole."""
     for file in [*work.glob("*.ipynb"), *(work / workspace.MARKER / "originals").glob("*.ipynb")]:
-        found = {c["metadata"]["txcourse"]["exercise"]: c["source"] for c in json.loads(file.read_text())["cells"]}
+        found = {
+            c["metadata"]["txcourse"]["exercise"]: c["source"] for c in json.loads(file.read_text())["cells"]
+        }
         assert found["causal_mask"].endswith(("#" * 20000, "raise NotImplementedError")), file
     for file in (work / "my_transformer").glob("**/[a-z]*.py"):
         text = file.read_text()

@@ -52,6 +52,16 @@ def test_a_stub_is_open_and_the_reference_takes_its_place(
     assert status("causal_mask") == "open"
 
 
+def test_the_check_run_twice(work: Workspace, notebook: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
+    for cell in (WRONG, CHECK, CHECK):
+        notebook.run(cell)
+    shown = capsys.readouterr().out
+    assert shown.endswith(
+        "causal_mask is the reference at the moment. Run the cell with your answer, then this one.\n"
+    )
+    assert work.record("causal_mask")["tries"] == 1
+
+
 def test_without_a_workspace_nothing_is_written(
     tmp_path: Path, notebook: Notebook, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,7 +186,10 @@ def test_a_reference_is_made_of_the_learners_parts(
     layer = mine.EncoderLayer(4, 2, 8)
     assert type(layer.self_attention) is heads
     assert mine.LayerNorm is exercises.get("LayerNorm").reference
-    assert "EncoderLayer: the reference, made with your scaled_dot_product_attention; its" in capsys.readouterr().out
+    assert (
+        "EncoderLayer: the reference, made with your scaled_dot_product_attention; its"
+        in capsys.readouterr().out
+    )
 
 
 def test_whose_a_part_is(work: Workspace) -> None:

@@ -17,7 +17,12 @@ def results(work: Workspace, **sources: str) -> dict[str, terminal.Result]:
     file = work.root / "03_attention.ipynb"
     file.write_text(cells(IMPORTS, "print('a' * 10_000_000)", *sources.items()))
     found = {result.name: result for result in terminal.check_notebook(str(file), 12)}
-    assert list(found) == ["attention_by_loops", "scaled_dot_product_attention", "padding_mask", "causal_mask"]
+    assert list(found) == [
+        "attention_by_loops",
+        "scaled_dot_product_attention",
+        "padding_mask",
+        "causal_mask",
+    ]
     return found
 
 
@@ -83,7 +88,11 @@ def test_a_helper_of_another_cell_counts_but_is_not_stored(work: Workspace) -> N
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("99_nothing", "no exercise or notebook"), ("a/b.ipynb", "there is no file"), ("03", "not there; `txcourse update`")],
+    [
+        ("99_nothing", "no exercise or notebook"),
+        ("a/b.ipynb", "there is no file"),
+        ("03", "not there; `txcourse update`"),
+    ],
 )
 def test_bad_names(work: Workspace, name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
