@@ -5,11 +5,12 @@ A reference that is made of other parts takes the learner's versions of those: w
 the Transformer of this module still attends by the learner's code.
 """
 
+import dis
 import inspect
 import sys
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from txcourse.learner import answers, workspace
@@ -45,20 +46,54 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     from txcourse import exercises
 
-    return [*exercises.names(), "origin"]
+    return [*exercises.names(), "origin", "parts"]
 
 
 def origin(part: type | object) -> str:
     """Whose code a part of a model is: "yours", "reference" (of the course) or "library".
 
     Args:
-        part: a class or an object, such as one of `model.modules()`.
+        part: a class, a function or an object, such as one of `model.modules()`.
     """
-    module = (part if isinstance(part, type) else type(part)).__module__
-    top = module.split(".")[0]
+    defined = part if hasattr(part, "__qualname__") else type(part)  # classes and functions have that name
+    top = (defined.__module__ or "").split(".")[0]
     if top in (answers.PACKAGE, "__main__"):
         return "yours"
     return "reference" if top == "txcourse" else "library"
+
+
+def parts(model: Any) -> dict[str, str]:
+    """Whose code runs in a model, by name: {"Transformer": "yours", "Linear": "library", ...}, see `origin`.
+
+    Lists the class of every module, and the functions and classes of yours or the course's that their methods
+    read as global names, such as `scaled_dot_product_attention`. Two parts of one name: "yours and reference".
+
+    Args:
+        model: a `torch.nn.Module`.
+    """
+    found: dict[str, str] = {}
+    todo: list[Any] = [type(module) for module in model.modules()]
+    seen: set[Any] = set()
+    while todo:
+        part = todo.pop(0)
+        if part in seen:
+            continue
+        seen.add(part)
+        whose = {*found.get(part.__name__, "").split(" and "), origin(part)} - {""}
+        found[part.__name__] = " and ".join(sorted(whose, reverse=True))
+        if origin(part) != "library":
+            values = vars(part).values() if isinstance(part, type) else [part]
+            functions = [inspect.unwrap(v) for v in values if isinstance(v, FunctionType)]
+            named = [f.__globals__.get(name) for f in functions for name in _globals_of(f.__code__)]
+            todo += [n for n in named if isinstance(n, type | FunctionType) and origin(n) != "library"]
+    return found
+
+
+def _globals_of(code: CodeType) -> list[str]:
+    """The global names that a piece of code, and the functions inside it, read."""
+    names = [i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"]
+    inner = [_globals_of(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return list(dict.fromkeys(sum(inner, names)))
 
 
 def _find(name: str) -> Found:

@@ -198,6 +198,28 @@ def test_whose_a_part_is(work: Workspace) -> None:
     assert mine.origin(mine.LayerNorm(3)) == "reference" and mine.origin(torch.nn.Linear(1, 1)) == "library"
 
 
+def test_whose_code_runs_in_a_model(work: Workspace) -> None:
+    """Functions that the modules call count too, inside lambdas and under decorators as well."""
+    stored(
+        work,
+        "scaled_dot_product_attention",
+        "def scaled_dot_product_attention(query, key, value, mask=None):\n    return value, _scale(query)\n\n\n"
+        "def _scale(query):\n    return query",
+    )
+    heads = mine.MultiHeadAttention(4, 2)
+    assert mine.parts(heads) == {
+        "MultiHeadAttention": "reference",
+        "Linear": "library",
+        "Dropout": "library",
+        "split_heads": "reference",
+        "scaled_dot_product_attention": "yours",
+        "merge_heads": "reference",
+        "_scale": "yours",
+    }
+    both = torch.nn.Sequential(heads, exercises.get("MultiHeadAttention").reference(4, 2))
+    assert mine.parts(both)["scaled_dot_product_attention"] == "yours and reference"
+
+
 def test_parts_that_ask_for_each_other(work: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     stored(work, "causal_mask", "def causal_mask(length):\n    return softmax(length)")
     stored(work, "softmax", "def softmax(x, dim=-1):\n    return causal_mask(x)")
