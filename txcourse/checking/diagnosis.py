@@ -33,8 +33,8 @@ def diagnose(
         return ()
     singles = [(m,) for m in exercise.mistakes]
     pairs = [(a, b) for a, b in itertools.combinations(exercise.mistakes, 2) if a.axis != b.axis]
-    for mistakes, taste in itertools.chain(
-        itertools.product(singles, neutral), itertools.product(pairs, neutral)
+    for taste, mistakes in itertools.chain(
+        itertools.product(neutral, singles), itertools.product(neutral, pairs)
     ):
         if explained.is_like(taste.union(m.id for m in mistakes)):
             return mistakes
@@ -134,7 +134,7 @@ class _Built:
         self._fresh, _ = self._works(exercise.probes(seed + _SECOND_SEED))
         if not self._probes:
             raise CandidateError("raised", "no probe gives a result")
-        self._matcher = Matcher(self._ours, self._probes, seed, exercise.naming_precision)
+        self._matcher = Matcher(self._ours, self._probes, seed, exercise.precision)
 
     def _works(self, probes: Sequence[Probe]) -> tuple[list[Probe], list[Probe]]:
         good, bad = [], []

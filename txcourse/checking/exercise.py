@@ -1,5 +1,6 @@
 """What an exercise consists of: statement, reference, tests, and the model of its known mistakes."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,9 +76,19 @@ class Exercise:
     also_right: tuple[frozenset[str], ...] = ()  # switches with which the reference is right as well
     settings: tuple[dict[str, Any], ...] = ({},)  # changes of `sizes` with which a mistake must show alike
     precision: float = 1e-8  # noise that a right module may show, from constants rounded to float32
-    naming_precision: float = 1e-8  # the same while a mistake is recognised
     not_allowed: tuple[str, ...] = ()
     stretch: bool = False
+
+    def construct(self, subject: Subject, **changes: Any) -> ModuleSubject:
+        """A module of the candidate's with the exercise's sizes and `changes`: by position as far as possible, since
+        an answer may give its arguments other names."""
+        sizes = {**(self.sizes or {}), **changes}
+        args = []
+        for name in inspect.signature(self.reference).parameters:
+            if name not in sizes:
+                break
+            args.append(sizes.pop(name))
+        return subject.build(*args, **sizes)
 
 
 class Context:
@@ -150,7 +161,7 @@ class Context:
     def build(self, **changes: Any) -> ModuleSubject:
         """A module of the candidate's, constructed with the exercise's sizes and `changes`, in evaluation mode."""
         try:
-            built = self.subject.build(**{**(self.exercise.sizes or {}), **changes})
+            built = self.exercise.construct(self.subject, **changes)
         except CandidateError as error:
             if "before Module.__init__() call" in str(error.error):
                 raise Wrong(
