@@ -110,7 +110,7 @@ def _judge(
 def _exercise_once(exercise: Exercise, subject: Subject, seed: int) -> None:
     """Call the candidate on every probe, for the rules to watch."""
     probes = exercise.probes(seed) if exercise.probes else ()
-    module = subject.build(**exercise.sizes) if exercise.sizes is not None else None
+    module = exercise.construct(subject) if exercise.sizes is not None else None
     for probe in probes:
         if module is None:
             subject.through(exercise.as_function).call(*probe.args, **probe.kwargs)

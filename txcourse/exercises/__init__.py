@@ -34,7 +34,7 @@ def _all() -> dict[str, Exercise]:
         for name in MODULES
         if importlib.util.find_spec(f"txcourse.exercises.{name}")
     ]
-    return {exercise.name: exercise for module in modules for exercise in module.EXERCISES}
+    return {exercise.name: exercise for module in modules for exercise in getattr(module, "EXERCISES", ())}
 
 
 def names() -> list[str]:

@@ -174,6 +174,7 @@ def _sdpa_probes(seed: int) -> list[Probe]:
         Probe((query, key, value, random_mask(seed, 5, 7))),
         Probe(_large(seed)),
         Probe((query, key, value, full)),
+        Probe((query, key, value[..., :4])),  # d_v = d_k: values can be taken for keys
     ]
 
 

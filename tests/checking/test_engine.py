@@ -1,0 +1,223 @@
+"""The engine: never raises, never prints, leaves everything as it was, and stops what can be stopped."""
+
+import inspect
+import random
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import txcourse
+from txcourse import exercises, run_check
+
+NAME = "scaled_dot_product_attention"
+
+
+def right(query, key, value, mask=None):
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(-1)
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0.0)
+    return weights @ value, weights
+
+
+def test_signature_is_the_documented_one() -> None:
+    parameters = inspect.signature(run_check).parameters
+    assert (
+        list(parameters) == ["name", "candidate", "seed"]
+        and parameters["seed"].kind is inspect.Parameter.KEYWORD_ONLY
+    )
+
+
+def test_report_of_a_right_answer() -> None:
+    report = run_check(NAME, right)
+    assert report.passed and report.mistake is None and report.started
+    assert all(t.passed and t.name for t in report.tests) and report.seconds > 0
+    assert report.to_dict()["tests"][0]["name"] == report.tests[0].name
+    assert "passed" in report.to_text() and "<table" in report._repr_html_()
+
+
+def test_report_of_a_wrong_answer_names_the_mistake_and_draws() -> None:
+    def wrong(query, key, value, mask=None):
+        return right(query * query.shape[-1] ** 0.5, key, value, mask)
+
+    report = run_check(NAME, wrong, seed=1)
+    assert not report.passed and report.mistake == "no_scale" and "√d_k" in report.message
+    assert "<svg" in report._repr_html_() and "WRONG" in report.to_text()
+
+
+def test_html_is_escaped() -> None:
+    def hostile(*args):
+        raise ValueError("<script>alert(1)</script>")
+
+    assert "<script>" not in run_check(NAME, hostile)._repr_html_()
+
+
+def test_unknown_exercise_and_things_that_are_no_function() -> None:
+    assert "no exercise" in run_check("nonsense", right).message
+    assert not run_check(NAME, 3).passed and not run_check(NAME, None).passed
+
+
+def raises(*args, **kwargs):
+    raise KeyError("x")
+
+
+def exits(*args, **kwargs):
+    sys.exit(0)
+
+
+def interrupts(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
+def recurses(*args, **kwargs):
+    return recurses(*args, **kwargs)
+
+
+def asks(*args, **kwargs):
+    return input("name? ")
+
+
+class Evil(BaseException):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def evil(*args, **kwargs):
+    raise Evil
+
+
+class EqualToAll(torch.Tensor):
+    def __eq__(self, other):
+        return torch.ones(())
+
+
+def forged(query, key, value, mask=None):
+    return query.as_subclass(EqualToAll), key.as_subclass(EqualToAll)
+
+
+@pytest.mark.parametrize(
+    "candidate", [raises, exits, interrupts, recurses, asks, evil, forged, print, nn.Linear]
+)
+def test_whatever_happens_is_a_failed_test_with_a_sentence(
+    candidate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = run_check(NAME, candidate, seed=0)
+    assert not report.passed and report.message and report.started
+    assert capsys.readouterr() == ("", "")
+
+
+def test_hundred_megabytes_of_output_go_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
+    def chatty(*args):
+        for _ in range(100):
+            print("x" * 1_000_000)
+        return right(*args)
+
+    assert run_check(NAME, chatty, seed=0).passed
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_loop_without_end_is_stopped(threads: int) -> None:
+    def stubborn(*args):
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException:
+                pass
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    start = time.monotonic()
+    report = run_check(NAME, stubborn, seed=0)
+    assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
+    assert report.mistake == "does_not_end" and time.monotonic() - start < 60
+
+
+def test_a_stub_is_not_started() -> None:
+    def stub(query, key, value, mask=None):
+        raise NotImplementedError
+
+    report = run_check(NAME, stub)
+    assert not report.started and not report.passed and "Not started" in report.message
+
+
+def test_half_an_answer_is_started() -> None:
+    def half(query, key, value, mask=None):
+        if mask is not None:
+            raise NotImplementedError
+        return right(query, key, value)
+
+    assert run_check(NAME, half).started
+
+
+def test_nothing_is_changed() -> None:
+    def meddler(*args):
+        torch.manual_seed(1)
+        np.random.seed(1)
+        random.seed(1)
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        sys.setrecursionlimit(500)
+        np.seterr(all="raise")
+        return right(*args)
+
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    limit, errors = sys.getrecursionlimit(), np.geterr()
+    wanted = torch.rand(3), np.random.rand(3), random.random()
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    run_check(NAME, meddler)
+    run_check(NAME, right)
+    assert (
+        torch.equal(torch.rand(3), wanted[0])
+        and (np.random.rand(3) == wanted[1]).all()
+        and random.random() == wanted[2]
+    )
+    assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
+    assert sys.getrecursionlimit() == limit and np.geterr() == errors
+
+
+def test_works_without_gradients_and_in_double_precision_around_it() -> None:
+    with torch.no_grad():
+        assert run_check(NAME, right, seed=3).passed
+        assert not torch.is_grad_enabled()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert run_check(NAME, right, seed=3).passed
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_the_candidates_own_mode_is_kept() -> None:
+    class Attention(nn.Module):
+        def forward(self, query, key, value, mask=None):
+            self.eval()
+            return right(query, key, value, mask)
+
+    candidate = Attention()
+    assert run_check(NAME, candidate, seed=2).passed and candidate.training
+
+
+def test_same_seed_same_report() -> None:
+    first, second = (
+        run_check("MultiHeadAttention", nn.MultiheadAttention, seed=9).to_dict() for _ in range(2)
+    )
+    assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+
+def test_names_are_in_the_order_of_the_course() -> None:
+    notebooks = [exercises.get(name).notebook for name in exercises.names()]
+    assert notebooks == sorted(notebooks) and len(set(exercises.names())) == len(notebooks)
+    assert txcourse.run_check is run_check

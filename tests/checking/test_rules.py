@@ -1,0 +1,89 @@
+"""What an exercise does not allow is seen by what runs, under any name, and said as that."""
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.checking.test_engine import right
+from txcourse import exercises, run_check
+from txcourse.checking.rules import RULES
+
+NAME = "scaled_dot_product_attention"
+hidden_name = F.scaled_dot_product_attention
+
+
+def by_alias(query, key, value, mask=None):
+    return hidden_name(query, key, value, mask), right(query, key, value, mask)[1]
+
+
+def by_getattr(query, key, value, mask=None):
+    return getattr(F, "scaled_dot_" + "product_attention")(query, key, value, mask), right(
+        query, key, value, mask
+    )[1]
+
+
+def by_torch(query, key, value, mask=None):
+    kernel = torch._C._nn.scaled_dot_product_attention
+    return kernel(query, key, value, mask), right(query, key, value, mask)[1]
+
+
+def when_asked_for_gradients(query, key, value, mask=None):
+    if query.requires_grad:
+        return F.scaled_dot_product_attention(query, key, value, mask), right(query, key, value, mask)[1]
+    return right(query, key, value, mask)
+
+
+def by_the_course(query, key, value, mask=None):
+    from txcourse.solutions.attention import scaled_dot_product_attention as borrowed
+
+    return borrowed(query, key, value, mask)
+
+
+@pytest.mark.parametrize(
+    "candidate", [by_alias, by_getattr, by_torch, when_asked_for_gradients, by_the_course]
+)
+def test_functions(candidate) -> None:
+    report = run_check(NAME, candidate, seed=0)
+    assert report.mistake == "not_allowed" and "Your code" in report.message
+
+
+def test_modules_and_subclasses() -> None:
+    class Mine(nn.MultiheadAttention):
+        pass
+
+    class Wrapped(nn.Module):
+        def __init__(self, d_model, n_heads, dropout=0.0):
+            super().__init__()
+            self.inner = vars(nn)["Multihead" + "Attention"](d_model, n_heads, dropout, batch_first=True)
+
+        def forward(self, query, key, value, mask=None):
+            return self.inner(query, key, value)[0]
+
+    for candidate in (nn.MultiheadAttention, Mine, Wrapped, functools.partial(Wrapped, dropout=0.1)):
+        assert run_check("MultiHeadAttention", candidate, seed=0).mistake == "not_allowed"
+
+
+def test_the_courses_objects_are_no_answers() -> None:
+    from txcourse.solutions.multi_head_attention import MultiHeadAttention
+
+    class Subclass(MultiHeadAttention):
+        pass
+
+    for candidate in (MultiHeadAttention, Subclass, functools.partial(MultiHeadAttention)):
+        assert run_check("MultiHeadAttention", candidate, seed=0).mistake == "not_allowed"
+
+
+def test_what_is_allowed_is_not_confused_with_it() -> None:
+    def scaled_dot_product_attention(query, key, value, mask=None):
+        """Not F.scaled_dot_product_attention."""
+        return right(query, key, value, mask)
+
+    assert run_check(NAME, scaled_dot_product_attention, seed=0).passed
+
+
+def test_every_rule_is_known() -> None:
+    used = {rule for name in exercises.names() for rule in exercises.get(name).not_allowed}
+    assert used <= set(RULES)
