@@ -125,7 +125,7 @@ class _Built:
     def __init__(self, exercise: Exercise, setting: dict[str, Any], subject: Subject, seed: int):
         self._exercise, self._setting, self._seed = exercise, setting, seed
         assert exercise.variant is not None and exercise.probes is not None and exercise.sizes is not None
-        self._ours: ModuleSubject = subject.build(**{**exercise.sizes, **setting})
+        self._ours: ModuleSubject = exercise.construct(subject, **setting)
         if not self._ours.is_module:
             raise CandidateError("raised", "not a module")
         self._ours.train(False)
