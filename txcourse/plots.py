@@ -159,6 +159,39 @@ def bars(
         _finish(ax)
 
 
+def points(
+    groups: Sequence[tuple[ArrayLike, Sequence[str]]],
+    *,
+    line: tuple[float, float, float] | None = None,
+    x_label: str = "",
+    y_label: str = "",
+    title: str = "",
+    axes: Axes | None = None,
+) -> None:
+    """Named points of the plane: for each group its points (n, 2) and their n names, the first group's in frames.
+
+    line = (a, b, c) draws a x + b y + c = 0.
+    """
+    with plt.rc_context(STYLE):
+        ax = axes or plt.subplots(figsize=(7.5, 5.5))[1]
+        for i, (xy, names) in enumerate(groups):
+            xy = np.asarray(xy, dtype=float)  # (n, 2)
+            frame = {"boxstyle": "round,pad=0.2", "facecolor": "#e6e6e6" if i == 0 else "none"}
+            for (x, y), name in zip(xy, names, strict=True):
+                box = {**frame, "edgecolor": "black" if i == 0 else "none"}
+                ax.text(x, y, name, ha="center", va="center", fontsize=11, color=COLOURS[i], bbox=box)
+            ax.plot(xy[:, 0], xy[:, 1], linestyle="none")  # sets the limits
+        if line is not None:
+            a, b, c = line
+            (x0, x1), (y0, y1) = ax.get_xlim(), ax.get_ylim()
+            t = np.linspace(-10, 10, 2) * max(x1 - x0, y1 - y0)
+            foot = -c * np.array([a, b]) / (a * a + b * b)
+            ax.plot(foot[0] - b * t, foot[1] + a * t, color="black", linestyle="--", linewidth=1.5)
+            ax.set(xlim=(x0, x1), ylim=(y0, y1))
+        ax.set(title=title, xlabel=x_label, ylabel=y_label)
+        _finish(ax)
+
+
 # The boxes of the model map: name of the part, text, column, row (1 encoder, 0 decoder).
 _BOXES = (
     ("embedding", "embed-\nding", 1, 1),
