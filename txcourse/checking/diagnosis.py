@@ -2,7 +2,8 @@
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from torch import nn
@@ -10,7 +11,7 @@ from torch import nn
 from txcourse.checking.compare import difference
 from txcourse.checking.exercise import Exercise, Mistake, Probe, omissions
 from txcourse.checking.guard import CandidateError, Watchdog
-from txcourse.checking.matching import Free, Matcher
+from txcourse.checking.matching import Adjustable, Free, Matcher, Used
 from txcourse.checking.subject import ModuleSubject, Subject
 
 _SECOND_SEED = 7919  # a name counts only when it also holds on inputs of this other seed
@@ -33,14 +34,22 @@ def diagnose(
         return ()
     singles = [(m,) for m in exercise.mistakes]
     pairs = [(a, b) for a, b in itertools.combinations(exercise.mistakes, 2) if a.axis != b.axis]
-    for taste, mistakes in itertools.chain(
-        itertools.product(neutral, singles), itertools.product(neutral, pairs)
-    ):
-        if explained.is_like(taste.union(m.id for m in mistakes)):
-            return mistakes
-        if time.thread_time() > deadline:
-            break
+    searches: list[tuple[Sequence[tuple[Mistake, ...]], bool]] = [(singles, False), (pairs, False)]
+    if explained.has_unused:
+        searches.insert(1, ([(_UNUSED,), *singles], True))
+    for sets, unused in searches:
+        for taste, mistakes in itertools.product(neutral, sets):
+            on = taste.union(m.id for m in mistakes if m is not _UNUSED)
+            if explained.is_like(on, unused):
+                return mistakes
+            if time.thread_time() > deadline:
+                return ()
     return ()
+
+
+_UNUSED = Mistake(
+    "unused_parameters", "", "Your module holds parameters that its output does not depend on: they are made and never used."
+)  # fmt: skip
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -48,6 +57,8 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class _Function:
+    has_unused = False
+
     def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
         assert exercise.variant is not None and exercise.probes is not None
         self._variant, self._watchdog, self._adapter = exercise.variant, watchdog, exercise.as_function
@@ -63,7 +74,7 @@ class _Function:
         ):  # it differs from the reference by raising alone: no evidence
             raise CandidateError("raised", "no result to recognise a mistake by")
 
-    def is_like(self, on: frozenset[str]) -> bool:
+    def is_like(self, on: frozenset[str], unused: bool = False) -> bool:
         subject = Subject(self._variant(on), self._watchdog).through(self._adapter)
         return all(_same(_outcome(subject, p), o) for p, o in zip(self._probes, self._outcomes, strict=True))
 
@@ -116,9 +127,11 @@ class _Module:
                 if error.kind == "timeout" or not built:
                     raise
         self._built = built
+        self.has_unused = any(built.has_unused for built in built)
 
-    def is_like(self, on: frozenset[str]) -> bool:
-        return all(built.is_like(on) for built in self._built)
+    def is_like(self, on: frozenset[str], unused: bool = False) -> bool:
+        """Whether the reference with these mistakes behaves alike; with `unused`, parameters without a say are left out."""
+        return all(built.is_like(on, unused) for built in self._built)
 
 
 class _Built:
@@ -135,6 +148,12 @@ class _Built:
         if not self._probes:
             raise CandidateError("raised", "no probe gives a result")
         self._matcher = Matcher(self._ours, self._probes, seed, exercise.precision)
+        self._used = Used(self._ours, self._probes, seed)
+        self.has_unused = self._used.size() < self._ours.size()
+
+    @cached_property
+    def _matcher_of_used(self) -> Matcher:
+        return Matcher(self._used, self._probes, self._seed, self._exercise.precision)
 
     def _works(self, probes: Sequence[Probe]) -> tuple[list[Probe], list[Probe]]:
         good, bad = [], []
@@ -148,16 +167,15 @@ class _Built:
                 bad.append(probe)
         return good, bad
 
-    def is_like(self, on: frozenset[str]) -> bool:
-        exercise = self._exercise
+    def is_like(self, on: frozenset[str], unused: bool) -> bool:
         try:
-            module = _mistaken(exercise, self._setting, on)
-            for fixed in omissions(module, self._ours.size(), exercise.optional):
-                theirs = Free(module, fixed)
+            module = _mistaken(self._exercise, self._setting, on)
+            matcher = self._matcher_of_used if unused else self._matcher
+            for theirs in self._used_of(module) if unused else self._free_of(module):
                 if any(not self._raises(theirs, probe) for probe in self._raising):
                     continue
-                pairing = self._matcher.pair(theirs)
-                if pairing is not None and self._matcher.agree(
+                pairing = matcher.pair(theirs)
+                if pairing is not None and matcher.agree(
                     theirs, pairing, self._fresh, self._seed + _SECOND_SEED
                 ):
                     return True
@@ -165,8 +183,19 @@ class _Built:
             return False
         return False
 
+    def _free_of(self, module: nn.Module) -> Iterator[Adjustable]:
+        for fixed in omissions(module, self._ours.size(), self._exercise.optional):
+            yield Free(module, fixed)
+
+    def _used_of(self, module: nn.Module) -> Iterator[Adjustable]:
+        for some in itertools.product((False, True), repeat=len(self._exercise.optional)):
+            fixed = tuple(itertools.compress(self._exercise.optional, some))
+            used = Used(Free(module, fixed), self._probes, self._seed)
+            if used.size() == self._used.size():
+                yield used
+
     @staticmethod
-    def _raises(module: Free, probe: Probe) -> bool:
+    def _raises(module: Adjustable, probe: Probe) -> bool:
         try:
             module.respond([probe], 0)
         except Exception:

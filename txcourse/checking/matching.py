@@ -13,6 +13,7 @@ for all values. The pairing is found as one tests graphs for isomorphism, by ref
 When the modules compute different functions, outputs or colours disagree, mostly in the first round.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -66,6 +67,42 @@ class Free:
 
     def respond(self, probes: Sequence[Any], seed: int) -> tuple[list[Any], Tensor]:
         values, gradient = respond(self.module, probes, seed)
+        return values, gradient[self._mask]
+
+
+class Used:
+    """A module without the parameters on which its outputs for `probes` do not depend."""
+
+    def __init__(self, module: Adjustable, probes: Sequence[Any], seed: int):
+        self._module = module
+        generator = torch.Generator().manual_seed(seed)
+        self._vector = 0.6 * torch.randn(module.size(), generator=generator, dtype=torch.float64)
+        module.write(self._vector)
+        gradient = module.respond(probes[:1], seed)[1].abs()
+        parts = gradient.split([math.prod(shape) for shape in module.shapes()])
+        least = 1e-12 * float(gradient.max()) if len(gradient) else 0.0
+        used = [bool((part > least).any()) for part in parts]
+        self._shapes = [shape for shape, u in zip(module.shapes(), used, strict=True) if u]
+        self._mask = torch.cat(
+            [torch.full((len(part),), u) for part, u in zip(parts, used, strict=True)]
+            or [torch.zeros(0, dtype=torch.bool)]
+        )
+
+    def size(self) -> int:
+        return int(self._mask.sum())
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return self._shapes
+
+    def write(self, vector: Tensor) -> None:
+        self._vector[self._mask] = vector
+        self._module.write(self._vector)
+
+    def outputs(self, probes: Sequence[Any]) -> list[Any]:
+        return self._module.outputs(probes)
+
+    def respond(self, probes: Sequence[Any], seed: int) -> tuple[list[Any], Tensor]:
+        values, gradient = self._module.respond(probes, seed)
         return values, gradient[self._mask]
 
 

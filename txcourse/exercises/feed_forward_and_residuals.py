@@ -148,6 +148,7 @@ FEED_FORWARD = (
     Mistake("gated", "weights", "The hidden features are multiplied by a second, linear branch (a gated unit); that is another design, the paper has max(0, xW₁ + b₁)W₂ + b₂."),
     Mistake("mixes_positions", "positions", "Neighbouring positions are mixed (a convolution wider than 1); each position is to be treated alone."),
     Mistake("feed_forward_residual_inside", "ff_extra", "The input is added to the feed-forward's result: the residual connection is not part of it."),
+    Mistake("residual_and_norm_inside", "ff_extra", "The feed-forward adds its input and normalises the sum: the residual connection and its LayerNorm are not part of it."),
     Mistake("norm_inside", "ff_extra", "There is a LayerNorm inside the feed-forward; it is not part of it."),
 )  # fmt: skip
 
@@ -191,7 +192,7 @@ def feed_forward(on: frozenset[str]) -> type[nn.Module]:
                 self.bias_2 = nn.Parameter(torch.zeros(d_model))
             else:
                 self.linear_2 = nn.Linear(d_ff, d_model, bias=not {"no_second_bias", "no_biases"} & on)
-            if "norm_inside" in on:
+            if {"norm_inside", "residual_and_norm_inside"} & on:
                 self.norm = nn.LayerNorm(d_model)
             self.dropout = nn.Dropout(dropout)
 
@@ -214,8 +215,10 @@ def feed_forward(on: frozenset[str]) -> type[nn.Module]:
             )
             if {"relu_after_second", "relu_on_both"} & on:
                 out = out.relu()
-            if {"feed_forward_residual_inside", "norm_inside"} & on:
-                out = out + source if "feed_forward_residual_inside" in on else self.norm(out)
+            if {"feed_forward_residual_inside", "residual_and_norm_inside"} & on:
+                out = out + source
+            if {"norm_inside", "residual_and_norm_inside"} & on:
+                out = self.norm(out)
             return out
 
     return PositionwiseFeedForward
