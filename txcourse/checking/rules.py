@@ -41,7 +41,10 @@ RULES = {
     "F.multi_head_attention_forward": _rule("multi_head_attention_forward"),
     "nn.LayerNorm": _rule("", (_NN + "normalization.py", "LayerNorm.")),
     "F.layer_norm": _rule("layer_norm native_layer_norm"),
-    "nn.Transformer": _rule("_transformer_encoder_layer_fwd", (_NN + "transformer.py", "")),
+    "nn.Transformer": _rule(
+        "_transformer_encoder_layer_fwd",  # its static method that makes a mask is nobody's point, and allowed
+        *((_NN + "transformer.py", start) for start in ("Transformer.__init__", "TransformerEncoder", "TransformerDecoder")),
+    ),
     "F.cross_entropy": _rule("cross_entropy cross_entropy_loss"),
     "nn.CrossEntropyLoss": _rule("", (_NN + "loss.py", "CrossEntropyLoss.")),
     "F.kl_div": _rule("kl_div"),
@@ -131,8 +134,11 @@ def used_in_source(candidate: Any, not_allowed: Iterable[str]) -> list[str]:
         return []
     space = _globals_of(candidate)
     used = set()
+    makes_a_mask = {
+        id(n.value) for n in ast.walk(tree) if getattr(n, "attr", "") == "generate_square_subsequent_mask"
+    }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
+        if isinstance(node, ast.Attribute) and id(node) not in makes_a_mask:
             root: ast.expr = node
             while isinstance(root, ast.Attribute):
                 root = root.value
