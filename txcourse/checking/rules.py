@@ -134,11 +134,10 @@ def used_in_source(candidate: Any, not_allowed: Iterable[str]) -> list[str]:
         return []
     space = _globals_of(candidate)
     used = set()
-    makes_a_mask = {
-        id(n.value) for n in ast.walk(tree) if getattr(n, "attr", "") == "generate_square_subsequent_mask"
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and id(node) not in makes_a_mask:
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    makes_a_mask = {id(node.value) for node in attributes if node.attr == "generate_square_subsequent_mask"}
+    for node in attributes:
+        if id(node) not in makes_a_mask:
             root: ast.expr = node
             while isinstance(root, ast.Attribute):
                 root = root.value
