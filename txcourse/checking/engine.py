@@ -1,12 +1,13 @@
 """Run the tests of an exercise against a candidate and report."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from txcourse.checking import diagnosis, rules
-from txcourse.checking.exercise import Context, Exercise, Wrong
+from txcourse.checking.exercise import Context, Exercise, Probe, Wrong
 from txcourse.checking.guard import CandidateError, Watchdog, preserved
 from txcourse.checking.report import Report, TestResult
 from txcourse.checking.subject import Subject
@@ -46,12 +47,15 @@ def _judge(
         return Report(name, False, (), "not_callable", message, 0.0)
     subject = Subject(candidate, watchdog)
     if not ours:
+        probes = (
+            exercise.probes(seed) if exercise.probes else ()
+        )  # made here: making them may call a reference
         try:
             rule = rules.broken(
                 exercise.not_allowed,
                 exercise.reference,
                 candidate,
-                lambda: _exercise_once(exercise, subject, seed),
+                lambda: _exercise_once(exercise, subject, probes),
             )
         except CandidateError as error:  # it does not end
             test = TestResult("ends", "comes to an end", False, error.sentence)
@@ -100,16 +104,19 @@ def _judge(
     failed = [r for r in results if not r.passed]
     if not failed:
         return Report(name, True, tuple(results), None, f"All {len(results)} tests passed.", 0.0)
-    mistakes = () if hanging or naming <= 0 else diagnosis.diagnose(exercise, subject, seed, watchdog, naming)
+    mistakes = (
+        ()
+        if hanging or naming <= 0
+        else diagnosis.diagnose(exercise, subject, seed, watchdog, naming, most=1 if proved else 2)
+    )
     named, message = proved[0] if proved else (None, failed[0].message)
     if mistakes:
         named, message = "+".join(m.id for m in mistakes), " ".join(m.sentence for m in mistakes)
     return Report(name, False, tuple(results), named, message, 0.0, picture=picture)
 
 
-def _exercise_once(exercise: Exercise, subject: Subject, seed: int) -> None:
+def _exercise_once(exercise: Exercise, subject: Subject, probes: Sequence[Probe]) -> None:
     """Call the candidate on every probe, for the rules to watch."""
-    probes = exercise.probes(seed) if exercise.probes else ()
     module = exercise.construct(subject) if exercise.sizes is not None else None
     for probe in probes:
         if module is None:
