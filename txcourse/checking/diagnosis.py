@@ -18,9 +18,9 @@ _SECOND_SEED = 7919  # a name counts only when it also holds on inputs of this o
 
 
 def diagnose(
-    exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog, seconds: float
+    exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog, seconds: float, most: int = 2
 ) -> tuple[Mistake, ...]:
-    """The mistakes that together reproduce the candidate's behaviour on two seeds; empty when none or if it is right."""
+    """The mistakes, `most` at most, that together reproduce the candidate's behaviour on two seeds; empty when none or if it is right."""
     if exercise.variant is None or exercise.probes is None:
         return ()
     deadline = time.thread_time() + seconds
@@ -33,10 +33,12 @@ def diagnose(
     if any(explained.is_like(taste) for taste in neutral):
         return ()
     singles = [(m,) for m in exercise.mistakes]
-    pairs = [(a, b) for a, b in itertools.combinations(exercise.mistakes, 2) if a.axis != b.axis]
-    searches: list[tuple[Sequence[tuple[Mistake, ...]], bool]] = [(singles, False), (pairs, False)]
+    searches: list[tuple[Sequence[tuple[Mistake, ...]], bool]] = [(singles, False)]
     if explained.has_unused:
-        searches.insert(1, ([(_UNUSED,), *singles], True))
+        searches.append(([(_UNUSED,), *singles], True))
+    if most > 1:
+        pairs = [(a, b) for a, b in itertools.combinations(exercise.mistakes, 2) if a.axis != b.axis]
+        searches.append((pairs, False))
     for sets, unused in searches:
         for taste, mistakes in itertools.product(neutral, sets):
             on = taste.union(m.id for m in mistakes if m is not _UNUSED)
@@ -149,7 +151,12 @@ class _Built:
             raise CandidateError("raised", "no probe gives a result")
         self._matcher = Matcher(self._ours, self._probes, seed, exercise.precision)
         self._used = Used(self._ours, self._probes, seed)
-        self.has_unused = self._used.size() < self._ours.size()
+        right = _mistaken(exercise, setting, frozenset())  # a bias of keys, for example, never has a say
+        without_say = sum(p.numel() for p in right.parameters()) - self._used_by(right).size()
+        self.has_unused = self._ours.size() - self._used.size() > without_say
+
+    def _used_by(self, module: nn.Module, fixed: tuple[str, ...] = ()) -> Used:
+        return Used(Free(module, fixed), self._probes, self._seed)
 
     @cached_property
     def _matcher_of_used(self) -> Matcher:
@@ -188,11 +195,12 @@ class _Built:
             yield Free(module, fixed)
 
     def _used_of(self, module: nn.Module) -> Iterator[Adjustable]:
+        parameters = zip(module.named_parameters(), self._used_by(module).used, strict=True)
+        sizes = [(name, p.numel()) for (name, p), used in parameters if used]
         for some in itertools.product((False, True), repeat=len(self._exercise.optional)):
             fixed = tuple(itertools.compress(self._exercise.optional, some))
-            used = Used(Free(module, fixed), self._probes, self._seed)
-            if used.size() == self._used.size():
-                yield used
+            if self._used.size() == sum(k for name, k in sizes if not (fixed and name.endswith(fixed))):
+                yield self._used_by(module, fixed)
 
     @staticmethod
     def _raises(module: Adjustable, probe: Probe) -> bool:

@@ -81,7 +81,7 @@ class Used:
         gradient = module.respond(probes[:1], seed)[1].abs()
         parts = gradient.split([math.prod(shape) for shape in module.shapes()])
         least = 1e-12 * float(gradient.max()) if len(gradient) else 0.0
-        used = [bool((part > least).any()) for part in parts]
+        self.used = used = [bool((part > least).any()) for part in parts]
         self._shapes = [shape for shape, u in zip(module.shapes(), used, strict=True) if u]
         self._mask = torch.cat(
             [torch.full((len(part),), u) for part, u in zip(parts, used, strict=True)]
