@@ -174,13 +174,27 @@ def points(
     """
     with plt.rc_context(STYLE):
         ax = axes or plt.subplots(figsize=(7.5, 5.5))[1]
+        every = np.concatenate([np.asarray(xy, dtype=float) for xy, _ in groups])  # (n, 2)
+        low, span = every.min(0), np.ptp(every, axis=0)
+        places = iter(_apart((every - low) / span) * span + low)
         for i, (xy, names) in enumerate(groups):
-            xy = np.asarray(xy, dtype=float)  # (n, 2)
-            frame = {"boxstyle": "round,pad=0.2", "facecolor": "#e6e6e6" if i == 0 else "none"}
-            for (x, y), name in zip(xy, names, strict=True):
+            frame = {"boxstyle": "round,pad=0.15", "facecolor": "#e6e6e6" if i == 0 else "none"}
+            for (x, y), name in zip(np.asarray(xy, dtype=float), names, strict=True):
+                place = next(places)
+                ax.plot(
+                    [x, place[0]], [y, place[1]], color="grey", linewidth=0.8
+                )  # from the point to its name
                 box = {**frame, "edgecolor": "black" if i == 0 else "none"}
-                ax.text(x, y, name, ha="center", va="center", fontsize=11, color=COLOURS[i], bbox=box)
-            ax.plot(xy[:, 0], xy[:, 1], linestyle="none")  # sets the limits
+                ax.text(
+                    place[0],
+                    place[1],
+                    name,
+                    ha="center",
+                    va="center",
+                    fontsize=11,
+                    color=COLOURS[i],
+                    bbox=box,
+                )
         if line is not None:
             a, b, c = line
             (x0, x1), (y0, y1) = ax.get_xlim(), ax.get_ylim()
@@ -190,6 +204,19 @@ def points(
             ax.set(xlim=(x0, x1), ylim=(y0, y1))
         ax.set(title=title, xlabel=x_label, ylabel=y_label)
         _finish(ax)
+
+
+def _apart(xy: np.ndarray, width: float = 0.065, height: float = 0.052) -> np.ndarray:
+    """Places (n, 2) for names in the unit square, moved up and down until no two of this size overlap."""
+    places, order = xy.copy(), np.arange(len(xy))
+    for _ in range(500):
+        dx, dy = (places[:, None, i] - places[None, :, i] for i in (0, 1))  # (n, n)
+        overlap = (abs(dx) < width) & (abs(dy) < height) & (order[:, None] != order)
+        if not overlap.any():
+            break
+        away = np.where(dy != 0, np.sign(dy), np.sign(order[:, None] - order))
+        places[:, 1] += 0.05 * height * (away * overlap).sum(1)
+    return places
 
 
 # The boxes of the model map: name of the part, text, column, row (1 encoder, 0 decoder).
