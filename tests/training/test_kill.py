@@ -16,7 +16,8 @@ from txcourse.training.checkpoints import read_tensors
 # A server that has imported torch once and forks a process for each start saves most of this test's time.
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 CONTEXT = multiprocessing.get_context(METHOD)
-CONTEXT.set_forkserver_preload(["txcourse.training"])
+if METHOD == "forkserver":
+    CONTEXT.set_forkserver_preload(["txcourse.training"])
 
 
 def run(out: Path, steps: int) -> None:
