@@ -11,7 +11,7 @@ echo "== $(1) took $$(( $$(date +%s) - s )) s"
 endef
 PYTEST := $(BIN)/python -m pytest -q --durations=10
 
-.PHONY: lab test check slow format clean
+.PHONY: lab test check slow audit format clean
 
 lab: export OMP_NUM_THREADS :=
 lab: .venv/lab.stamp
@@ -29,6 +29,9 @@ check: .venv/dev.stamp
 
 slow: .venv/dev.stamp
 	$(call stage,slow tests,$(PYTEST) tests -m slow)
+
+audit: .venv/dev.stamp
+	@$(BIN)/python -m tests.exercises.audit
 
 format: .venv/dev.stamp
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

@@ -1,0 +1,42 @@
+"""Mutants of the references that compute the same: exercise → description of the change → why nobody can tell.
+
+The descriptions are those of mutants.mutants.
+"""
+
+EQUIVALENT: dict[str, dict[str, str]] = {
+    "softmax": {
+        "largest = largest.masked_fill(largest == -math.inf, 0.0) -> "
+        "largest = largest.masked_fill(largest == -math.inf, 1.0)": "any finite number is subtracted from -inf alike",
+    },
+    "Linear": {
+        "bound = 1 / math.sqrt(d_in) -> bound = 1 * math.sqrt(d_in)": "the statement does not ask for an initialisation",
+        "bound = 1 / math.sqrt(d_in) -> bound = 2 / math.sqrt(d_in)": "the statement does not ask for an initialisation",
+    },
+    "pad_sequences": {
+        "longest = max((len(sequence) for sequence in sequences), default=0) -> "
+        "longest = max((len(sequence) for sequence in sequences), default=1)": "the width of no rows at all is not asked for",
+        "for row, sequence in zip(padded, sequences, strict=True): -> "
+        "for row, sequence in zip(padded, sequences, strict=False):": "both have the same length by construction",
+    },
+    "TokenEmbedding": {
+        "weight = torch.randn(vocab_size, d_model) / math.sqrt(d_model) -> "
+        "weight = torch.randn(vocab_size, d_model) * math.sqrt(d_model)": "the check does not judge an initialisation by chance",
+    },
+    "nearest_neighbours": {
+        "order = (rows @ rows[index]).argsort(descending=True, stable=True) -> "
+        "order = (rows @ rows[index]).argsort(descending=True, stable=False)": "equal cosines have no order of their own",
+    },
+    "adam_step": {
+        "for parameter, gradient in zip(parameters, gradients, strict=True): -> "
+        "for parameter, gradient in zip(parameters, gradients, strict=False):": "both have the same length by the statement",
+    },
+    "clip_gradients": {
+        "if not gradients: -> if False:": "the norm of no gradients at all is not asked for",
+        "return torch.tensor(0.0) -> return torch.tensor(1.0)": "the norm of no gradients at all is not asked for",
+    },
+    "train_step": {
+        "share = int((labels != 0).sum()) / max(n_tokens, 1) -> share = int((labels != 0).sum()) / max(n_tokens, 2)": (
+            "differs only when the whole step has one real token, which a sequence with <eos> never has"
+        ),
+    },
+}
