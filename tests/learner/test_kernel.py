@@ -38,8 +38,10 @@ def test_a_class_is_stored_from_a_kernel(work: Workspace) -> None:
     NotebookClient(notebook, timeout=120, allow_errors=True).execute(env=environment, cwd=str(work.root))
 
     def shown(number: int) -> str:
-        data = [out.get("data", {}) for out in notebook.cells[number].outputs]
-        return "\n".join(d.get("text/html", "") + d.get("text/plain", "") for d in data)
+        outputs = notebook.cells[number].outputs
+        data = [out.get("data", {}) for out in outputs]
+        errors = [out.get("evalue", "") for out in outputs]
+        return "\n".join([*errors, *(d.get("text/html", "") + d.get("text/plain", "") for d in data)])
 
     assert "not yet" in shown(2) and "reference" in shown(2)
     assert "passed" in shown(4) and "my_transformer" in shown(4)
