@@ -179,12 +179,16 @@ def test_doctor_says_what_to_do(run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {line.split()[1]: line for line in run("doctor").out.splitlines()}
     assert found["memory"] == "FIX  memory       0.9 GiB free. Close other programs: training needs 2 GiB"
     assert found["data"].startswith("FIX  data") and "pip install" in found["data"]
-    assert found["notebooks"].startswith("FIX  notebooks") and "install the course again" in found["notebooks"]
+    assert (
+        found["notebooks"].startswith("FIX  notebooks") and "install the course again" in found["notebooks"]
+    )
     assert "does not start" in found["jupyterlab"] or os.name == "nt"
 
 
 def test_doctor_as_json(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda: iter([doctor.Finding("disk", False, "0 GiB", "Make room")]))
+    monkeypatch.setattr(
+        doctor, "examine", lambda: iter([doctor.Finding("disk", False, "0 GiB", "Make room")])
+    )
     ran = run("doctor", "--json")
     assert ran.code == 1 and json.loads(ran.out) == [
         {"subject": "disk", "ok": False, "found": "0 GiB", "advice": "Make room"}

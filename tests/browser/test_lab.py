@@ -23,7 +23,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 
 SECONDS = 120  # for one step, on a busy machine
-ANSWER = '''def scaled_dot_product_attention(query, key, value, mask=None):
+ANSWER = """def scaled_dot_product_attention(query, key, value, mask=None):
     scores = query @ key.transpose(-2, -1){scale}
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
@@ -31,7 +31,7 @@ ANSWER = '''def scaled_dot_product_attention(query, key, value, mask=None):
     exp = (scores - top).exp()
     weights = exp / exp.sum(-1, keepdim=True).clamp(min=1e-30)
     return weights @ value, weights
-'''
+"""
 
 
 class Lab(NamedTuple):
@@ -52,15 +52,26 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         port = probe.getsockname()[1]
     settings = tmp_path / "home" / "settings" / "@jupyterlab"
     for plugin, values in {
-        "notebook-extension/tracker": {"windowingMode": "none"},  # or outputs out of sight are not on the page
+        "notebook-extension/tracker": {
+            "windowingMode": "none"
+        },  # or outputs out of sight are not on the page
         "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     }.items():
         (settings / plugin).parent.mkdir(parents=True, exist_ok=True)
         (settings / f"{plugin}.jupyterlab-settings").write_text(json.dumps(values))
     token = secrets.token_hex(8)
     home = str(tmp_path / "home")
-    own = ["HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "MPLCONFIGDIR"]
-    environment = {k: v for k, v in os.environ.items() if k not in ("TXCOURSE_WORKSPACE", "PYTEST_CURRENT_TEST")}
+    own = [
+        "HOME",
+        "JUPYTER_CONFIG_DIR",
+        "JUPYTER_DATA_DIR",
+        "JUPYTER_RUNTIME_DIR",
+        "IPYTHONDIR",
+        "MPLCONFIGDIR",
+    ]
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("TXCOURSE_WORKSPACE", "PYTEST_CURRENT_TEST")
+    }
     environment |= dict.fromkeys([*own, "JUPYTERLAB_WORKSPACES_DIR"], home)
     environment |= {"JUPYTERLAB_SETTINGS_DIR": f"{home}/settings", "JUPYTER_TOKEN": token}
     with open(tmp_path / "log", "w") as log:
@@ -104,11 +115,19 @@ def test_a_wrong_answer_is_named_and_the_right_one_stored(lab: Lab) -> None:
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(
             executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"],
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-background-networking",
+                "--disable-component-update",
+            ],
         )
         page = browser.new_page(viewport={"width": 1280, "height": 1400})
         page.set_default_timeout(1000 * SECONDS)
-        page.goto(f"{lab.address}/lab/tree/03_attention.ipynb?token={lab.token}&reset", wait_until="domcontentloaded")
+        page.goto(
+            f"{lab.address}/lab/tree/03_attention.ipynb?token={lab.token}&reset",
+            wait_until="domcontentloaded",
+        )
         page.wait_for_selector(".jp-NotebookPanel .jp-Notebook .jp-Cell")
         _until(lambda: _idle(lab), "no kernel was connected to the page")
 
@@ -129,7 +148,9 @@ def test_a_wrong_answer_is_named_and_the_right_one_stored(lab: Lab) -> None:
             page.keyboard.insert_text(text)
             run(place)
             run(place + 1)
-            output = code.nth(place + 1).locator(".jp-OutputArea-output", has_text="scaled_dot_product_attention:")
+            output = code.nth(place + 1).locator(
+                ".jp-OutputArea-output", has_text="scaled_dot_product_attention:"
+            )
             output.filter(has_text="not yet" if "sqrt" not in text else "passed").first.wait_for()
             return "\n".join(output.all_inner_texts())
 
