@@ -2,18 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-export OMP_NUM_THREADS ?= 1
 
 # stage(name, command): run, and say how long it took
 define stage
 @echo "== $(1)"; s=$$(date +%s); $(2) || { echo "== $(1) failed after $$(( $$(date +%s) - s )) s"; exit 1; }; \
 echo "== $(1) took $$(( $$(date +%s) - s )) s"
 endef
-PYTEST := $(BIN)/python -m pytest -q --durations=10
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=10
 
 .PHONY: lab test check slow audit format clean
 
-lab: export OMP_NUM_THREADS :=
 lab: .venv/lab.stamp
 	@$(BIN)/txcourse lab
 
