@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
+from txcourse.checking.compare import difference
 from txcourse.checking.guard import CandidateError
 from txcourse.checking.subject import ModuleSubject
 from txcourse.exercises.multi_head_attention import raises_value_error
@@ -56,6 +57,7 @@ _LAYOUT = (
     Mistake("odd_d_model_refused", "odd", "An odd d_model is refused; the table should then end with a sine."),
     Mistake("odd_ends_with_zero", "odd", "For an odd d_model the last column is zero; it should be a sine."),
     Mistake("odd_ends_with_cosine", "odd", "For an odd d_model the last column is a cosine; it should be a sine."),
+    Mistake("odd_exponent_over_even_width", "odd", "For an odd d_model the exponents are those of d_model + 1; divide by d_model itself."),
     Mistake("odd_one_column_more", "odd", "For an odd d_model there is one column too many."),
     Mistake("odd_one_column_less", "odd", "For an odd d_model the last column is missing."),
 )  # fmt: skip
@@ -81,7 +83,7 @@ def _exponents(on: frozenset[str], d: int) -> tuple[Tensor, Tensor]:
         "exponent_doubled": 4 * i / d,
         "exponent_halved": i / d,
         "exponent_without_d": 2 * i,
-        "exponent_to_one": i / max(d / 2 - 1, 1),
+        "exponent_to_one": i / max(len(i) - 1, 1),
         "exponent_over_half_width": 2 * i / (d // 2),
         "exponent_over_d_minus_one": 2 * i / (d - 1),
         "exponent_over_d_plus_one": 2 * i / (d + 1),
@@ -91,6 +93,8 @@ def _exponents(on: frozenset[str], d: int) -> tuple[Tensor, Tensor]:
         "frequency_inverted": -exponent,
     }
     exponent = next((e for name, e in others.items() if name in on), exponent)
+    if d % 2 and "odd_exponent_over_even_width" in on:
+        exponent = exponent * d / (d + 1)
     return exponent, exponent
 
 
@@ -191,9 +195,20 @@ def _table_frequencies(c: Context) -> None:
     got = c.subject.call(3, 12)
     if not isinstance(got, Tensor) or got.shape != (3, 12):
         raise Wrong("The table should have shape (n_positions, d_model), here (3, 12).")
-    for i in range(6):
-        want = 10000 ** (-2 * i / 12)
-        angle = math.atan2(float(got[1, 2 * i]), float(got[1, 2 * i + 1]))
+    _frequencies(got[1])
+
+
+def _frequencies(row: Tensor) -> None:
+    """`row` of 12 columns is that of position 1."""
+    right = 10000 ** (-torch.arange(0, 12, 2, dtype=torch.float64) / 12)
+    grown = torch.stack(((1 / right).sin(), (1 / right).cos()), dim=-1).flatten()
+    if torch.allclose(row[:8].double(), grown[:8], atol=1e-3):  # larger angles are not exact in float32
+        raise Wrong(
+            "The frequencies grow from column to column: divide the position by 10000^(2i/d), or mind the minus sign in exp.",
+            "frequency_inverted",
+        )
+    for i, want in enumerate(right.tolist()):
+        angle = math.atan2(float(row[2 * i]), float(row[2 * i + 1]))
         if abs(angle - want) > 1e-4 + 1e-3 * want:
             raise Wrong(
                 f"Columns {2 * i} and {2 * i + 1} should be sine and cosine of pos · {want:.4g}; "
@@ -325,6 +340,9 @@ def _encoding_shape(c: Context) -> None:
 
 
 def _encoding_values(c: Context) -> None:
+    got = _encoding(c, 12, 5).call(torch.zeros(1, 3, 12))
+    if isinstance(got, Tensor) and got.shape == (1, 3, 12):
+        _frequencies(got[0, 1])
     for i, (b, t, d) in enumerate(((2, 5, 8), (3, 1, 4), (1, 6, 6))):
         x = c.randn(b, t, d)
         want = x + solutions.sinusoidal_positional_encoding(t, d)
@@ -829,6 +847,12 @@ def _rotary_values(c: Context) -> None:
 def _rotary_base(c: Context) -> None:
     c.same(*_rotary_inputs(c.seed), 100.0, what="the rotated x for base = 100", axes=_ROTARY_AXES, **_NEAR)
     x, positions = _rotary_inputs(c.seed)
+    explicit = difference(c.subject.call(x, positions, 10000.0), c.reference(x, positions), **_NEAR)
+    text = difference(
+        c.subject.call(x, positions), c.reference(x, positions), what="the rotated x without base", **_NEAR
+    )
+    if text and not explicit:
+        raise Wrong(f"The default of base should be 10000: {text}", "base_default")
     c.expect(
         c.subject.call(x, positions, base=50.0),
         c.reference(x, positions, 50.0),
@@ -976,8 +1000,8 @@ EXERCISES = (
             Test("values", "adds row t of the table to position t", _learned_values),
             Test("samples", "gives each sample the same positions", _learned_samples),
             Test("limit", "refuses more than max_len positions with a ValueError", _learned_limit),
-            Test("gradient", "lets the gradient through to x and to the rows that were used", _learned_gradient),
             Test("inputs_kept", "leaves x as it was, in training too", _learned_kept),
+            Test("gradient", "lets the gradient through to x and to the rows that were used", _learned_gradient),
         ),
         mistakes=_LEARNED,
         variant=_learned_variant,
