@@ -36,7 +36,7 @@ _NUMERICAL = (
     Mistake("not_halved", "division", "The difference of the two values is divided by eps; they are 2 eps apart."),
     Mistake("not_divided", "division", "The difference is not divided by 2 eps."),
     Mistake("divided_by_two_only", "division", "The difference is divided by 2; divide by 2 eps."),
-    Mistake("multiplied_by_eps", "division", "The difference is multiplied by eps; divide by 2 eps."),
+    Mistake("multiplied_by_eps", "division", "The difference is halved and multiplied by eps: a / 2 * eps is (a / 2) * eps; write a / (2 * eps)."),
     Mistake("divided_by_eps_squared", "division", "The difference is divided by eps²; divide by 2 eps."),
     Mistake("sign", "division", "The gradient has the wrong sign: it is f(x + eps) minus f(x − eps)."),
     Mistake("eps_ignored", "eps", "`eps` is not used: the step is always 1e-6."),
@@ -84,7 +84,7 @@ def _numerical_variant(on: frozenset[str]) -> Callable[..., Any]:
                 "not_halved": step,
                 "not_divided": 1.0,
                 "divided_by_two_only": 2.0,
-                "multiplied_by_eps": 1 / step,
+                "multiplied_by_eps": 2 / step,
                 "divided_by_eps_squared": step**2,
                 "sign": -2 * step,
             }
