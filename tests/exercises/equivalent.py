@@ -39,4 +39,22 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "differs only when the whole step has one real token, which a sequence with <eos> never has"
         ),
     },
+    "error_rates": {
+        "for hypothesis, alternatives in zip(hypotheses, references, strict=True): -> "
+        "for hypothesis, alternatives in zip(hypotheses, references, strict=False):": "both have the same length by the statement",
+    },
+    "corpus_bleu": {
+        "for hypothesis, reference in zip(hypotheses, references, strict=True): -> "
+        "for hypothesis, reference in zip(hypotheses, references, strict=False):": "both have the same length by the statement",
+        "matches[n - 1] += (ngrams & allowed).total() -> matches[n - 2] += (ngrams & allowed).total()": (
+            "the orders are stored in another order, and the mean does not depend on it"
+        ),
+        "totals[n - 1] += ngrams.total() -> totals[n - 2] += ngrams.total()": "as above, for the pooled totals",
+        "log_precision = sum((math.log(m / t) for m, t in zip(matches, totals, strict=True))) / 4 -> "
+        "log_precision = sum((math.log(m / t) for m, t in zip(matches, totals, strict=False))) / 4": "both have four entries",
+        "allowed = Counter((tuple(reference[i:i + n]) for i in range(len(reference) - n + 1))) -> "
+        "allowed = Counter((tuple(reference[i:i + n]) for i in range(len(reference) + n + 1)))": "shorter tails match no n-gram",
+        "allowed = Counter((tuple(reference[i:i + n]) for i in range(len(reference) - n + 1))) -> "
+        "allowed = Counter((tuple(reference[i:i + n]) for i in range(len(reference) - n + 2)))": "shorter tails match no n-gram",
+    },
 }
