@@ -139,7 +139,8 @@ def _lists_kept(c: Context, *args: Any) -> None:
 
 
 def _distance_kept(c: Context) -> None:
-    _lists_kept(c, *_pairs(c.seed)[-1])
+    for pair in _pairs(c.seed)[:2]:  # with a common end, and a common beginning
+        _lists_kept(c, *pair)
 
 
 # -- error rates -----------------------------------------------------------------------------------------------------

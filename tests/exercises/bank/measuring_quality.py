@@ -294,7 +294,7 @@ WRONG = {
         (distance_damerau, "transposition_counts_once"),
         (distance_sets, "set_difference"),
         (distance_pops, "changes_its_input"),
-        (distance_small_table, None),
+        (distance_small_table, "one_cell_early"),
     ],
     "error_rates": [
         (_rates(pool="macro"), "mean_of_rates"),
