@@ -178,7 +178,7 @@ def points(
         low, span = every.min(0), np.ptp(every, axis=0)
         places = iter(_apart((every - low) / span) * span + low)
         for i, (xy, names) in enumerate(groups):
-            frame = {"boxstyle": "round,pad=0.15", "facecolor": "#e6e6e6" if i == 0 else "none"}
+            frame = {"boxstyle": "round,pad=0.15", "facecolor": "#e6e6e6" if i == 0 else "white"}
             for (x, y), name in zip(np.asarray(xy, dtype=float), names, strict=True):
                 place = next(places)
                 ax.plot(
