@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from torch import nn
-
 from txcourse.checking.compare import difference
 from txcourse.checking.exercise import Exercise, Mistake, Probe, omissions
 from txcourse.checking.guard import CandidateError, Watchdog
@@ -33,16 +31,16 @@ def diagnose(
     if any(explained.is_like(taste) for taste in neutral):
         return ()
     singles = [(m,) for m in exercise.mistakes]
-    searches: list[tuple[Sequence[tuple[Mistake, ...]], bool]] = [(singles, False)]
+    searches: list[tuple[Sequence[tuple[Mistake, ...]], str]] = [(singles, way) for way in explained.ways]
     if explained.has_unused:
-        searches.append(([(_UNUSED,), *singles], True))
+        searches.append(([(_UNUSED,), *singles], "used"))
     if most > 1:
         pairs = [(a, b) for a, b in itertools.combinations(exercise.mistakes, 2) if a.axis != b.axis]
-        searches.append((pairs, False))
-    for sets, unused in searches:
+        searches += [(pairs, way) for way in explained.ways]
+    for sets, way in searches:
         for taste, mistakes in itertools.product(neutral, sets):
             on = taste.union(m.id for m in mistakes if m is not _UNUSED)
-            if explained.is_like(on, unused):
+            if explained.is_like(on, way):
                 return mistakes
             if time.thread_time() > deadline:
                 return ()
@@ -59,6 +57,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class _Function:
+    ways = ("any",)
     has_unused = False
 
     def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
@@ -76,7 +75,7 @@ class _Function:
         ):  # it differs from the reference by raising alone: no evidence
             raise CandidateError("raised", "no result to recognise a mistake by")
 
-    def is_like(self, on: frozenset[str], unused: bool = False) -> bool:
+    def is_like(self, on: frozenset[str], way: str = "any") -> bool:
         subject = Subject(self._variant(on), self._watchdog).through(self._adapter)
         return all(_same(_outcome(subject, p), o) for p, o in zip(self._probes, self._outcomes, strict=True))
 
@@ -101,24 +100,27 @@ def _comparable(value: Any) -> Any:
     return value
 
 
-_modules: dict[
-    tuple[str, str, frozenset[str]], nn.Module
-] = {}  # constructing them is most of a search's time
+_frees: dict[tuple[Any, ...], Free] = {}  # constructing modules is most of a search's time
 
 
-def _mistaken(exercise: Exercise, setting: dict[str, Any], on: frozenset[str]) -> nn.Module:
-    key = (exercise.name, repr(setting), on)
-    if key in _modules:
-        return _modules[key]
+def _mistaken(
+    exercise: Exercise, setting: dict[str, Any], on: frozenset[str], fixed: tuple[str, ...] = ()
+) -> Free:
+    """The reference with the mistakes `on`, without the parameters `fixed`."""
+    key = (exercise.name, repr(setting), on, fixed)
+    if key in _frees:
+        return _frees[key]
     assert exercise.variant is not None and exercise.sizes is not None
-    module = exercise.variant(on)(**{**exercise.sizes, **setting}).double().eval()
+    free = Free(exercise.variant(on)(**{**exercise.sizes, **setting}).double().eval(), fixed)
     if len(on) < 2:  # there are thousands of pairs
-        _modules[key] = module
-    return module
+        _frees[key] = free
+    return free
 
 
 class _Module:
     """The candidate, constructed in each of the exercise's settings: a mistake must show alike in all of them."""
+
+    ways = ("tensors", "any")
 
     def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
         built: list[_Built] = []
@@ -131,9 +133,13 @@ class _Module:
         self._built = built
         self.has_unused = any(built.has_unused for built in built)
 
-    def is_like(self, on: frozenset[str], unused: bool = False) -> bool:
-        """Whether the reference with these mistakes behaves alike; with `unused`, parameters without a say are left out."""
-        return all(built.is_like(on, unused) for built in self._built)
+    def is_like(self, on: frozenset[str], way: str = "any") -> bool:
+        """Whether the reference with these mistakes behaves alike.
+
+        `way`: "tensors", with the same parameters in any order, the quick way; "any", in any layout; "used", without
+        the parameters that have no say.
+        """
+        return all(built.is_like(on, way) for built in self._built)
 
 
 class _Built:
@@ -151,12 +157,9 @@ class _Built:
             raise CandidateError("raised", "no probe gives a result")
         self._matcher = Matcher(self._ours, self._probes, seed, exercise.precision)
         self._used = Used(self._ours, self._probes, seed)
-        right = _mistaken(exercise, setting, frozenset())  # a bias of keys, for example, never has a say
-        without_say = sum(p.numel() for p in right.parameters()) - self._used_by(right).size()
+        right = _mistaken(exercise, setting, frozenset())
+        without_say = right.size() - Used(right, self._probes, seed).size()  # a bias of keys, for example
         self.has_unused = self._ours.size() - self._used.size() > without_say
-
-    def _used_by(self, module: nn.Module, fixed: tuple[str, ...] = ()) -> Used:
-        return Used(Free(module, fixed), self._probes, self._seed)
 
     @cached_property
     def _matcher_of_used(self) -> Matcher:
@@ -174,14 +177,13 @@ class _Built:
                 bad.append(probe)
         return good, bad
 
-    def is_like(self, on: frozenset[str], unused: bool) -> bool:
+    def is_like(self, on: frozenset[str], way: str) -> bool:
+        matcher = self._matcher_of_used if way == "used" else self._matcher
         try:
-            module = _mistaken(self._exercise, self._setting, on)
-            matcher = self._matcher_of_used if unused else self._matcher
-            for theirs in self._used_of(module) if unused else self._free_of(module):
+            for theirs in self._used_of(on) if way == "used" else self._free_of(on):
                 if any(not self._raises(theirs, probe) for probe in self._raising):
                     continue
-                pairing = matcher.pair(theirs)
+                pairing = matcher.pair_tensors(theirs) if way == "tensors" else matcher.pair(theirs)
                 if pairing is not None and matcher.agree(
                     theirs, pairing, self._fresh, self._seed + _SECOND_SEED
                 ):
@@ -190,17 +192,20 @@ class _Built:
             return False
         return False
 
-    def _free_of(self, module: nn.Module) -> Iterator[Adjustable]:
-        for fixed in omissions(module, self._ours.size(), self._exercise.optional):
-            yield Free(module, fixed)
+    def _free_of(self, on: frozenset[str]) -> Iterator[Adjustable]:
+        whole = _mistaken(self._exercise, self._setting, on)
+        for fixed in omissions(whole.module, self._ours.size(), self._exercise.optional):
+            yield _mistaken(self._exercise, self._setting, on, fixed)
 
-    def _used_of(self, module: nn.Module) -> Iterator[Adjustable]:
-        parameters = zip(module.named_parameters(), self._used_by(module).used, strict=True)
-        sizes = [(name, p.numel()) for (name, p), used in parameters if used]
+    def _used_of(self, on: frozenset[str]) -> Iterator[Adjustable]:
+        whole = _mistaken(self._exercise, self._setting, on)
+        used = Used(whole, self._probes, self._seed).used
+        named = zip(whole.module.named_parameters(), used, strict=True)
+        sizes = [(name, p.numel()) for (name, p), has_say in named if has_say]
         for some in itertools.product((False, True), repeat=len(self._exercise.optional)):
             fixed = tuple(itertools.compress(self._exercise.optional, some))
             if self._used.size() == sum(k for name, k in sizes if not (fixed and name.endswith(fixed))):
-                yield self._used_by(module, fixed)
+                yield Used(_mistaken(self._exercise, self._setting, on, fixed), self._probes, self._seed)
 
     @staticmethod
     def _raises(module: Adjustable, probe: Probe) -> bool:

@@ -44,23 +44,25 @@ class Free:
         self._free = [p for out, p in named if not out]
         keep = [torch.full((p.numel(),), not out) for out, p in named]
         self._mask = torch.cat(keep or [torch.zeros(0, dtype=torch.bool)])
-        with torch.no_grad():
-            for out, p in named:
-                if out:
-                    p.zero_()
+        self._shapes = [tuple(p.shape) for p in self._free]
+        # One vector in which all parameters lie: a search writes hundreds of times.
+        self._vector = torch.cat([p.detach().reshape(-1) for p in self._free] or [torch.zeros(0)])
+        start = 0
+        for out, p in named:
+            if out:
+                p.data.zero_()
+            else:
+                p.data = self._vector[start : start + p.numel()].view(p.shape)
+                start += p.numel()
 
     def size(self) -> int:
-        return sum(p.numel() for p in self._free)
+        return len(self._vector)
 
     def shapes(self) -> list[tuple[int, ...]]:
-        return [tuple(p.shape) for p in self._free]
+        return self._shapes
 
     def write(self, vector: Tensor) -> None:
-        start = 0
-        with torch.no_grad():
-            for p in self._free:
-                p.copy_(vector[start : start + p.numel()].view(p.shape))
-                start += p.numel()
+        self._vector.copy_(vector)
 
     def outputs(self, probes: Sequence[Any]) -> list[Any]:
         return outputs(self.module, probes)
@@ -126,6 +128,7 @@ class Matcher:
     def __init__(self, candidate: Adjustable, probes: Sequence[Any], seed: int, precision: float = _CLOSE):
         self._candidate, self._probes, self._seed = candidate, probes, seed
         self._precision = precision
+        self._same: dict[tuple[int, ...], Tensor] = {}  # the value of every tensor of this shape
         self._by_shape: tuple[list[Any], list[Tensor]] | None = None
         self._order = np.arange(candidate.size())
         self._constant = torch.full((candidate.size(),), 0.5, dtype=torch.float64)
@@ -149,8 +152,7 @@ class Matcher:
             return self._order
         if not self._gives(reference, self._constant, self._at_constant):
             return None
-        by_tensor = self._pair_tensors(reference)
-        if by_tensor is not None and self.agree(reference, by_tensor, self._probes, self._seed):
+        if (by_tensor := self.pair_tensors(reference)) is not None:
             return by_tensor
         for guess in guesses:
             if len(guess) == reference.size() and self.agree(reference, guess, self._probes, self._seed):
@@ -170,7 +172,7 @@ class Matcher:
             same_output(p, reference.outputs([p])[0], w, self._precision) for p, w in outputs
         )  # stops at the first difference
 
-    def _pair_tensors(self, reference: Adjustable) -> np.ndarray | None:
+    def pair_tensors(self, reference: Adjustable) -> np.ndarray | None:
         """A pairing of whole tensors of equal shape: the same parameters, in another order.
 
         Tensors of one shape hold equal values, so both modules compute the same however they are paired; the
@@ -179,10 +181,11 @@ class Matcher:
         shapes, wanted = self._candidate.shapes(), reference.shapes()
         if sorted(shapes) != sorted(wanted):
             return None
-        value = {}
-        generator = torch.Generator().manual_seed(self._seed)
-        for shape in sorted(set(shapes)):
-            value[shape] = 0.6 * torch.randn(shape, generator=generator, dtype=torch.float64).reshape(-1)
+        value = self._same
+        if not value:
+            generator = torch.Generator().manual_seed(self._seed)
+            for shape in sorted(set(shapes)):
+                value[shape] = 0.6 * torch.randn(shape, generator=generator, dtype=torch.float64).reshape(-1)
         if self._by_shape is None:
             self._candidate.write(torch.cat([value[s] for s in shapes]))
             outputs, gradient = self._candidate.respond(self._probes[:1], self._seed)
@@ -203,7 +206,8 @@ class Matcher:
                 return None
             free.remove(j)
             parts.append(np.arange(starts[j], starts[j + 1]))
-        return np.concatenate(parts)
+        pairing = np.concatenate(parts or [np.arange(0)])
+        return pairing if self.agree(reference, pairing, self._probes, self._seed) else None
 
     def agree(self, reference: Adjustable, pairing: np.ndarray, probes: Sequence[Any], seed: int) -> bool:
         """Whether both give equal outputs with equal random weights, paired like this (they keep these weights)."""

@@ -1,7 +1,7 @@
 """Exercises of 07_feed_forward_and_residuals."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -151,6 +151,7 @@ FEED_FORWARD = (
     Mistake("residual_and_norm_inside", "ff_extra", "The feed-forward adds its input and normalises the sum: the residual connection and its LayerNorm are not part of it."),
     Mistake("norm_inside", "ff_extra", "There is a LayerNorm inside the feed-forward; it is not part of it."),
 )  # fmt: skip
+FEED_FORWARD_INSIDE = tuple(m for m in FEED_FORWARD if m.id != "relu6")  # behind a norm nothing grows to 6
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "no_relu": lambda h: h,
@@ -556,22 +557,19 @@ _RIGHT: dict[bool, _Path] = {False: lambda x, f, n: n(x + f(x)), True: lambda x,
 _WHERE = {"": "", "post_": "In post-norm: ", "pre_": "In pre-norm: "}
 
 
-def forms(sublayer: str = "", words: str = "") -> tuple[Mistake, ...]:
-    """Switches for a wrong path around `sublayer` (all of them, if none is named), in both orders of the norm or in one."""
-    axis = "path" + sublayer
+def forms(sublayer: str = "", words: str = "", chosen: Sequence[str] = tuple(FORMS)) -> tuple[Mistake, ...]:
+    """Switches for a wrong path around `sublayer` (around every one if none is named), in both orders of the norm or in one."""
     found = []
-    for form, (text, _, _) in FORMS.items():
+    for form in chosen:
         orders = ["", "post_", "pre_"]
         if form == "averaged":  # a factor before the norm changes nothing
             orders = ["pre_"]
-        elif form == "output_added_to_itself":  # in post-norm the same as no_residual
+        elif form in ("output_added_to_itself", "residual_added_twice"):  # in post-norm the same as another
             orders = ["", "pre_"]
-        elif form == "residual_added_twice":  # in post-norm the same as residual_after_norm
-            orders = ["", "pre_"]
-        for order in orders:
-            where = _WHERE[order]
-            sentence = f"{words}{where}{text if not (where or words) else text[0].lower() + text[1:] if text[1] == ' ' and text[0] != 'x' else text}"
-            found.append(Mistake(f"{sublayer}{order}{form}", axis, sentence))
+        found += [
+            Mistake(f"{sublayer}{order}{form}", "path", f"{words}{_WHERE[order]}{FORMS[form][0]}")
+            for order in orders
+        ]
     return tuple(found)
 
 

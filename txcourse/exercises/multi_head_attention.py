@@ -141,7 +141,8 @@ def _merge_inverse(c: Context) -> None:
 
 # -- the module ------------------------------------------------------------------------------------------------------
 
-_MODULE = (
+OPTIONAL = ("w_q.bias", "w_k.bias", "w_v.bias", "w_o.bias")  # the paper has none, nn.MultiheadAttention has all
+MODULE = (
     *SCALE[:3],
     Mistake("scale_by_sqrt_d_model", "scale", "Your scores are divided by √d_model; each head works in d_k = d_model / h features, so √d_k belongs there."),
     *SCALE[4:],
@@ -516,12 +517,12 @@ EXERCISES = (
             Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _inputs_kept, crash="needs_contiguous_input"),
             Test("keeps_weights", "keeps the weights before dropout, detached, in .weights", _keeps_weights, crash="weights_not_kept"),
         ),
-        mistakes=_MODULE,
+        mistakes=MODULE,
         variant=variant,
         neutral=("full_row_uniform", "full_row_nan"),
         probes=_probes,
         sizes=_SIZES,
-        optional=("w_q.bias", "w_k.bias", "w_v.bias", "w_o.bias"),
+        optional=OPTIONAL,
         not_allowed=("nn.MultiheadAttention", "F.multi_head_attention_forward"),
     ),
 )  # fmt: skip
