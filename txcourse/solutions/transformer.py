@@ -48,10 +48,9 @@ def initialise(model: nn.Module) -> None:
 class Transformer(nn.Module):
     """The encoder-decoder of the paper: source ids and target ids in, logits over the next target id out.
 
-    Parts: src_embedding, tgt_embedding, positions, encoder, decoder, output; dropout also on the sum of
-    embedding and position. Post-norm unless norm_first. tie_embeddings: False, nothing is shared; True,
-    the output layer uses the matrix of the target embedding; "all", the source embedding shares it too.
-    A tied output layer has no bias. Raises ValueError when "all" and the vocabularies differ in size.
+    Parts: src_embedding, tgt_embedding, positions, encoder, decoder, output. tie_embeddings: False, nothing
+    is shared; True, the output layer uses the matrix of the target embedding; "all", the source embedding,
+    too. A tied output layer has no bias. ValueError when "all" and the vocabularies differ in size.
 
     Source: Vaswani et al. (2017), figure 1 and sections 3.1 to 3.5, 5.4; tying: Press and Wolf (2017).
     """
@@ -90,27 +89,20 @@ class Transformer(nn.Module):
             self.src_embedding.weight = self.tgt_embedding.weight
         initialise(self)
 
-    def encode(self, src: Int[Tensor, "batch source"]) -> Float[Tensor, "batch source d_model"]:
+    def encode(self, src: Int[Tensor, "b s"]) -> Float[Tensor, "b s d_model"]:
         """Source ids (B, S) → memory (B, S, d_model)."""
         return self.encoder(self.positions(self.src_embedding(src)), padding_mask(src, self.pad_id))
 
     def decode(
-        self,
-        tgt: Int[Tensor, "batch target"],
-        memory: Float[Tensor, "batch source d_model"],
-        src: Int[Tensor, "batch source"],
-    ) -> Float[Tensor, "batch target vocab"]:
+        self, tgt: Int[Tensor, "b t"], memory: Float[Tensor, "b s d_model"], src: Int[Tensor, "b s"]
+    ) -> Float[Tensor, "b t vocab"]:
         """Target ids (B, T), memory (B, S, d_model), the source ids (B, S) it came from → logits (B, T, V).
-
-        A target position sees itself and earlier ones; padding is hidden in target and source.
-        """
+        A target position sees itself and earlier ones; padding is hidden in target and source."""
         tgt_mask = padding_mask(tgt, self.pad_id) & causal_mask(tgt.size(1)).to(tgt.device)  # (B, 1, T, T)
         x = self.positions(self.tgt_embedding(tgt))  # (B, T, d_model)
         return self.output(self.decoder(x, memory, tgt_mask, padding_mask(src, self.pad_id)))
 
-    def forward(
-        self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"]
-    ) -> Float[Tensor, "batch target vocab"]:
+    def forward(self, src: Int[Tensor, "b s"], tgt: Int[Tensor, "b t"]) -> Float[Tensor, "b t vocab"]:
         """Source ids (B, S), target ids (B, T) → logits (B, T, V): row t is for the token after tgt[:, t]."""
         return self.decode(tgt, self.encode(src), src)
 
