@@ -10,12 +10,17 @@ echo "== $(1) took $$(( $$(date +%s) - s )) s"
 endef
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=10
 
+# what `make check` leaves to `make test`
+LONG := notebooks browser exercises
+
 .PHONY: lab test check slow audit format clean
 
 lab: .venv/lab.stamp
 	@$(BIN)/txcourse lab
 
 test: check
+	$(call stage,exercises,$(PYTEST) tests/exercises -m "not slow")
+	$(call stage,kills,$(PYTEST) tests/training tests/learner -m "kills and not slow")
 	$(call stage,notebooks,$(PYTEST) tests/notebooks -m "not slow")
 	$(call stage,browser,$(PYTEST) tests/browser)
 
@@ -23,7 +28,7 @@ check: .venv/dev.stamp
 	$(call stage,lint,$(BIN)/ruff check .)
 	$(call stage,format,$(BIN)/ruff format --check .)
 	$(call stage,types,$(BIN)/mypy)
-	$(call stage,unit tests,$(PYTEST) tests -m "not slow" --ignore=tests/notebooks --ignore=tests/browser)
+	$(call stage,unit tests,$(PYTEST) tests -m "not slow and not kills" $(LONG:%=--ignore=tests/%))
 
 slow: .venv/dev.stamp
 	$(call stage,slow tests,$(PYTEST) tests -m slow)

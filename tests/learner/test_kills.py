@@ -88,15 +88,18 @@ def kill_often(tmp_path: Path, kills: int) -> None:
     assert len(seen) > kills  # it did write between the kills
 
 
+@pytest.mark.kills
 def test_ten_kills(tmp_path: Path) -> None:
     kill_often(tmp_path, 10)
 
 
+@pytest.mark.kills
 @pytest.mark.slow
 def test_a_hundred_kills(tmp_path: Path) -> None:
     kill_often(tmp_path, 100)
 
 
+@pytest.mark.kills
 def test_this_test_sees_a_file_that_is_written_in_place(tmp_path: Path) -> None:
     """What `intact` would say if files were written in place and the process died half-way."""
     (tmp_path / "my_transformer").mkdir()

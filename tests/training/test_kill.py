@@ -49,6 +49,7 @@ def newest(out: Path) -> float:
     return max((path.stat().st_mtime for path in list_checkpoints(out)), default=0.0)
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize(
     ("kills", "steps"), [(10, 1000), pytest.param(100, 10_000, marks=pytest.mark.slow)], ids=["10", "100"]
 )
