@@ -247,10 +247,9 @@ def respond(module: nn.Module, probes: Sequence[Any], seed: int) -> tuple[list[A
         if any(output.requires_grad for output in _differentiable(value)):
             total = total + _scalar(value, seed + 10 * i, probe.where)
         values.append(_detached(value))
+    grads: Sequence[Tensor | None] = [None] * len(parameters)  # no parameter has a say
     if total.requires_grad:
         grads = torch.autograd.grad(total, parameters, allow_unused=True)
-    else:  # no parameter has a say
-        grads = (None,) * len(parameters)
     vector = [
         torch.zeros(p.numel(), dtype=torch.float64) if g is None else g.detach().reshape(-1).double()
         for p, g in zip(parameters, grads, strict=True)

@@ -834,7 +834,8 @@ def run_cache(
 
     A ValueError is noted as such, and ends the script.
     """
-    kv, found = KeyValueCache(*sizes), []
+    kv = KeyValueCache(*sizes)
+    found: list[Any] = []
     for new in rounds:
         for layer, (key, value) in enumerate(new):
             try:

@@ -291,7 +291,7 @@ def _loss_gradient(c: Context) -> None:
 def _loss_kept(c: Context) -> None:
     args = (_logits(c.seed, 3, 5, 7), _targets(c.seed, 4), 0.1, 4)
     for i, (a, b) in enumerate(zip(args[:2], c.subject.observe(*args)[1], strict=False)):
-        if not torch.equal(a, b):  # type: ignore[arg-type]
+        if not torch.equal(a, b):
             raise Wrong(f"Your code changes its argument {i} in place; work on a copy.", "changes_its_input")
     turned = _logits(c.seed, 5, 3, 7).transpose(0, 1)
     _loss(c, turned, _targets(c.seed), 0.1, what="the loss of logits that are not contiguous")
@@ -611,7 +611,7 @@ def run_adam(
     *settings: Any,
 ) -> tuple[list[list[Tensor]], bool]:
     """The parameters after each step from `starts`, and whether the gradients were left as they were."""
-    parameters, state, after, kept = [p.clone() for p in starts], {}, [], True  # type: ignore[var-annotated]
+    parameters, state, after, kept = [p.clone() for p in starts], {}, [], True
     for gradients in steps:
         given = [None if g is None else g.clone() for g in gradients]
         adam_step(parameters, given, state, *settings)
@@ -790,7 +790,7 @@ def _clip_variant(on: frozenset[str]) -> Callable[..., Any]:
     @torch.no_grad()
     def clip_gradients(parameters: Sequence[Tensor], max_norm: float) -> Any:
         parameters = [p for p in parameters if p.grad is not None]
-        gradients: list[Tensor] = [p.grad for p in parameters]  # type: ignore[misc]
+        gradients: list[Tensor] = [p.grad for p in parameters]
         if not gradients:
             return torch.tensor(0.0)
         own = [float(g.norm()) for g in gradients]
@@ -867,7 +867,7 @@ def run_clip(
     parameters = [nn.Parameter(w.clone()) for w in weights]
     for p, g in zip(parameters, gradients, strict=True):
         p.grad = None if g is None else g.clone()
-    given: Any = {"list": list, "tuple": tuple, "generator": lambda ps: (p for p in ps)}[form](parameters)
+    given: Any = {"list": parameters, "tuple": tuple(parameters), "generator": (p for p in parameters)}[form]
     result = number(clip_gradients(given, max_norm))
     after = [None if p.grad is None else p.grad.detach().clone() for p in parameters]
     return result, after, [p.detach().clone() for p in parameters]
