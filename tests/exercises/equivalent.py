@@ -26,6 +26,24 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "order = (rows @ rows[index]).argsort(descending=True, stable=True) -> "
         "order = (rows @ rows[index]).argsort(descending=True, stable=False)": "equal cosines have no order of their own",
     },
+    "additive_attention": {
+        "if mask is not None: -> if False:": "of the second: the statement does not ask about a fully masked row",
+    },
+    "dot_product_attention": {
+        "if mask is not None: -> if False:": "of the second: the statement does not ask about a fully masked row",
+    },
+    "PositionalEncoding": {
+        "self.register_buffer('table', sinusoidal_positional_encoding(max_len, d_model), persistent=False) -> "
+        "self.register_buffer('table', sinusoidal_positional_encoding(max_len, d_model), persistent=True)": (
+            "whether a checkpoint holds the table is not asked for"
+        ),
+    },
+    "LearnedPositionalEmbedding": {
+        "self.weight = nn.Parameter(torch.randn(max_len, d_model) / d_model ** 0.5) -> "
+        f"self.weight = nn.Parameter(torch.randn(max_len, d_model) {changed})": "the check does not judge an initialisation by chance"
+        for changed in ("* d_model ** 0.5", "/ (d_model * 0.5)", "/ d_model ** 1.5", "/ d_model ** 0.0")
+    },
+    "rotary_embedding": {"if d % 2: -> if False:": "the statement speaks of even d only"},
     "adam_step": {
         "for parameter, gradient in zip(parameters, gradients, strict=True): -> "
         "for parameter, gradient in zip(parameters, gradients, strict=False):": "both have the same length by the statement",

@@ -52,7 +52,7 @@ _LAYOUT = (
     Mistake("even_columns_zero", "waves", "The even columns are zero: the sines are missing."),
     Mistake("positions_from_one", "position", "The positions start at 1; they start at 0."),
     Mistake("positions_reversed", "position", "The positions run backwards."),
-    Mistake("positions_divided", "position", "The positions are divided by their number; they are 0, 1, 2, …"),
+    Mistake("positions_divided", "position", "The positions are divided by their number; they are 0, 1, 2 and so on."),
     Mistake("odd_d_model_crashes", "odd", "An odd d_model is an error in your code; the table then ends with a sine."),
     Mistake("odd_d_model_refused", "odd", "An odd d_model is refused; the table should then end with a sine."),
     Mistake("odd_ends_with_zero", "odd", "For an odd d_model the last column is zero; it should be a sine."),
@@ -188,6 +188,8 @@ def _table_first_rows(c: Context) -> None:
 def _table_values(c: Context) -> None:
     _same_table(c, 6 + c.seed % 5, 8)
     _same_table(c, 30, 16)
+    far, want = c.subject.call(600, 6), c.reference(600, 6)
+    c.expect(far, want, "the table of 600 positions", axes="position column", rtol=0, atol=3e-4)
 
 
 def _table_frequencies(c: Context) -> None:
@@ -701,7 +703,7 @@ _ROTARY = (
     Mistake("two_pi", "frequency", "The angle is multiplied by 2π; the formula has no such factor."),
     Mistake("base_ignored", "base", "`base` is not used: 10000 is always taken."),
     Mistake("base_default", "base", "Without `base` another number than 10000 is taken."),
-    Mistake("positions_ignored", "positions", "`positions` is not used: 0, 1, 2, … is always taken."),
+    Mistake("positions_ignored", "positions", "`positions` is not used: 0, 1, 2 and so on is always taken."),
     Mistake("positions_from_one", "positions", "1 is added to the positions."),
     Mistake("positions_sorted", "positions", "The positions are sorted; each row has its own."),
     Mistake("positions_relative", "positions", "The first position is subtracted from all; use the positions as they are."),
@@ -859,6 +861,8 @@ def _rotary_base(c: Context) -> None:
         "the rotated x for base = 50",
         **_NEAR,
     )
+    x, far = _rotary_inputs(c.seed)[0], torch.tensor([2000, 5, 900, 1500, 0])
+    c.expect(c.subject.call(x, far), c.reference(x, far), "the rotated x at far positions", rtol=0, atol=2e-3)
 
 
 def _rotary_length(c: Context) -> None:
