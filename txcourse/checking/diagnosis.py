@@ -1,6 +1,7 @@
 """Name the mistake: find the smallest set of switches with which the reference behaves as the candidate does."""
 
 import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -180,7 +181,7 @@ class _Built:
     def is_like(self, on: frozenset[str], way: str) -> bool:
         matcher = self._matcher_of_used if way == "used" else self._matcher
         try:
-            for theirs in self._used_of(on) if way == "used" else self._free_of(on):
+            for theirs in self._used_of(on) if way == "used" else self._free_of(on, way):
                 if any(not self._raises(theirs, probe) for probe in self._raising):
                     continue
                 pairing = matcher.pair_tensors(theirs) if way == "tensors" else matcher.pair(theirs)
@@ -192,16 +193,20 @@ class _Built:
             return False
         return False
 
-    def _free_of(self, on: frozenset[str]) -> Iterator[Adjustable]:
+    def _free_of(self, on: frozenset[str], way: str) -> Iterator[Adjustable]:
         whole = _mistaken(self._exercise, self._setting, on)
-        for fixed in omissions(whole.module, self._ours.size(), self._exercise.optional):
-            yield _mistaken(self._exercise, self._setting, on, fixed)
+        named = list(zip(whole.names, whole.shapes(), strict=True))
+        sizes = [(name, math.prod(shape)) for name, shape in named]
+        for fixed in omissions(sizes, self._ours.size(), self._exercise.optional):
+            shapes = [shape for name, shape in named if not (fixed and name.endswith(fixed))]
+            if way != "tensors" or sorted(shapes) == sorted(self._ours.shapes()):
+                yield _mistaken(self._exercise, self._setting, on, fixed)
 
     def _used_of(self, on: frozenset[str]) -> Iterator[Adjustable]:
         whole = _mistaken(self._exercise, self._setting, on)
         used = Used(whole, self._probes, self._seed).used
-        named = zip(whole.module.named_parameters(), used, strict=True)
-        sizes = [(name, p.numel()) for (name, p), has_say in named if has_say]
+        named = zip(whole.names, whole.shapes(), used, strict=True)
+        sizes = [(name, math.prod(shape)) for name, shape, has_say in named if has_say]
         for some in itertools.product((False, True), repeat=len(self._exercise.optional)):
             fixed = tuple(itertools.compress(self._exercise.optional, some))
             if self._used.size() == sum(k for name, k in sizes if not (fixed and name.endswith(fixed))):

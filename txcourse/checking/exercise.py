@@ -195,7 +195,7 @@ class Context:
         if exercise.variant is not None:
             right += [exercise.variant(on) for on in exercise.also_right]
         for construct in right:
-            for fixed in omissions(construct(**sizes), ours.size(), exercise.optional):
+            for fixed in omissions(parameter_sizes(construct(**sizes)), ours.size(), exercise.optional):
                 theirs = Free(construct(**sizes).double().eval(), fixed)
                 pairing = matcher.pair(theirs, self._pairings)
                 if pairing is not None:
@@ -205,9 +205,12 @@ class Context:
         return None
 
 
-def omissions(module: nn.Module, size: int, optional: Sequence[str]) -> list[tuple[str, ...]]:
-    """The sets of optional parameters without which `module` has `size` weights, the smallest sets first."""
-    named = [(n, p.numel()) for n, p in module.named_parameters()]
+def parameter_sizes(module: nn.Module) -> list[tuple[str, int]]:
+    return [(n, p.numel()) for n, p in module.named_parameters()]
+
+
+def omissions(named: Sequence[tuple[str, int]], size: int, optional: Sequence[str]) -> list[tuple[str, ...]]:
+    """The sets of optional parameters without which those in `named` are `size` numbers, the smallest sets first."""
     total = sum(k for _, k in named)
     if total == size:
         return [()]

@@ -45,6 +45,7 @@ class Free:
         keep = [torch.full((p.numel(),), not out) for out, p in named]
         self._mask = torch.cat(keep or [torch.zeros(0, dtype=torch.bool)])
         self._shapes = [tuple(p.shape) for p in self._free]
+        self.names = [n for n, _ in module.named_parameters() if not (fixed and n.endswith(fixed))]
         # One vector in which all parameters lie: a search writes hundreds of times.
         self._vector = torch.cat([p.detach().reshape(-1) for p in self._free] or [torch.zeros(0)])
         start = 0

@@ -152,8 +152,7 @@ STACK = (
     Mistake("layers_shared", "layers", "All layers are one and the same object, so they share their weights; each has its own."),
     Mistake("one_layer_too_few", "layers", "There is one layer too few."),
     Mistake("one_layer_too_many", "layers", "There is one layer too many."),
-    Mistake("only_first_layer_used", "layers", "Only the first layer is applied."),
-    Mistake("only_last_layer_used", "layers", "Every layer gets the stack's input, so only the last one counts; each should get the output of the one before."),
+    Mistake("only_one_layer_counts", "layers", "Only one layer has a say (every layer gets the stack's input, or the loop ends after one); each should get the output of the one before."),
     Mistake("layers_in_parallel", "layers", "Every layer gets the stack's input and their outputs are added up; each should get the output of the one before."),
     Mistake("residual_around_layers", "layers", "The input of each layer is added to its output once more; the residual paths are inside the layers."),
     Mistake("residual_around_stack", "layers", "The stack's input is added to its output; the residual paths are inside the layers."),
@@ -198,9 +197,7 @@ class Stack(nn.Module):
         if "norm_of_input" in on and self.norm is not None:
             x = self.norm(x)
         used = list(enumerate(self.layers))
-        if "only_first_layer_used" in on:
-            used = used[:1]
-        if "only_last_layer_used" in on:
+        if "only_one_layer_counts" in on:
             used = used[-1:]
         if "layers_in_parallel" in on:
             x = sum(call(i, layer, start) for i, layer in used)
@@ -312,7 +309,10 @@ def _alone(c: Context) -> None:
     c.expect(module.call(x[1:2]), whole[1:2], "the output of sample 1 alone", axes="batch position d_model")
     turn = torch.tensor([3, 0, 4, 2, 1])
     c.expect(
-        module.call(x[:, turn]), whole[:, turn], "the output of permuted positions", axes="batch position d_model"
+        module.call(x[:, turn]),
+        whole[:, turn],
+        "the output of permuted positions",
+        axes="batch position d_model",
     )
 
 
@@ -339,7 +339,9 @@ def random_in_training(c: Context, *args: Any) -> None:
     module = c.build().double()
     module.train(True)
     if torch.equal(module.call(*args), module.call(*args)):
-        raise Wrong("In training mode, with the default dropout of 0.1, two calls give the same.", "dropout_unused")
+        raise Wrong(
+            "In training mode, with the default dropout of 0.1, two calls give the same.", "dropout_unused"
+        )
 
 
 def _kept(c: Context) -> None:
@@ -360,7 +362,9 @@ def _depth(c: Context) -> None:
     """In pre-norm the output of a fresh stack has rows of mean 0 and variance 1 however large the input is."""
     got = c.build(norm_first=True).double().call(_x(c, 30.0))
     if not torch.allclose(got.var(-1, correction=0), torch.ones(_B, _T, dtype=torch.float64), rtol=0.05):
-        raise Wrong("In pre-norm the output of a fresh stack should be normalised: a final LayerNorm is missing.")
+        raise Wrong(
+            "In pre-norm the output of a fresh stack should be normalised: a final LayerNorm is missing."
+        )
 
 
 _exercise = partial(
