@@ -3,9 +3,9 @@
 import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -100,11 +100,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, 
     """What would have been started as JupyterLab."""
     calls: list[tuple[list[str], dict[str, str]]] = []
 
-    def instead(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess:
+    def instead(command: list[str], env: dict[str, str]) -> SimpleNamespace:
         calls.append((command, env))
-        return subprocess.CompletedProcess(command, 0)
+        return SimpleNamespace(wait=lambda: 0)
 
-    monkeypatch.setattr("txcourse.learner.lab.subprocess.run", instead)
+    monkeypatch.setattr("txcourse.learner.lab.subprocess.Popen", instead)
+    monkeypatch.setattr("txcourse.learner.lab.signal.signal", lambda *_: None)
     return calls
 
 

@@ -89,6 +89,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         finally:
             server.terminate()
             server.wait(20)
+            with socket.socket() as probe:  # JupyterLab has gone with it
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
 
 
 def _until(true: object, complaint: str) -> None:

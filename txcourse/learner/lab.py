@@ -1,6 +1,7 @@
 """`txcourse lab`: JupyterLab on the learner's folder."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -41,10 +42,13 @@ def open_lab(port: int | None, browser: bool) -> int:
         command.append(
             "--allow-root"
         )  # root is the only user of a container; the server listens to this machine only
-    try:
-        return subprocess.run(command, env=os.environ | {VARIABLE: str(workspace.root)}).returncode
-    except KeyboardInterrupt:
-        return 0
+    server = subprocess.Popen(command, env=os.environ | {VARIABLE: str(workspace.root)})
+    signal.signal(signal.SIGTERM, lambda *_: server.terminate())
+    while True:
+        try:
+            return server.wait()
+        except KeyboardInterrupt:  # JupyterLab got it too, and asks whether it shall stop
+            continue
 
 
 def free(port: int) -> bool:
