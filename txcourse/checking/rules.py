@@ -120,7 +120,10 @@ def _course_object(candidate: Any) -> str | None:
 
 def _codes_of(thing: Any) -> Iterable[types.CodeType]:
     members = vars(thing).values() if isinstance(thing, type) else (thing,)
-    return [member.__code__ for member in members if isinstance(member, types.FunctionType)]
+    functions = [
+        inspect.unwrap(m) for m in members if isinstance(m, types.FunctionType)
+    ]  # under @torch.no_grad()
+    return [f.__code__ for f in functions]
 
 
 def used_in_source(candidate: Any, not_allowed: Iterable[str]) -> list[str]:
@@ -158,7 +161,7 @@ def used_in_source(candidate: Any, not_allowed: Iterable[str]) -> list[str]:
 def _globals_of(candidate: Any) -> dict[str, Any]:
     for member in (candidate, *(vars(candidate).values() if isinstance(candidate, type) else ())):
         if isinstance(member, types.FunctionType):
-            return member.__globals__
+            return inspect.unwrap(member).__globals__
     return {}
 
 
