@@ -207,8 +207,7 @@ class _Built:
         used = Used(whole, self._probes, self._seed).used
         named = zip(whole.names, whole.shapes(), used, strict=True)
         sizes = [(name, math.prod(shape)) for name, shape, has_say in named if has_say]
-        for some in itertools.product((False, True), repeat=len(self._exercise.optional)):
-            fixed = tuple(itertools.compress(self._exercise.optional, some))
+        for fixed in ((), *self._exercise.optional):
             if self._used.size() == sum(k for name, k in sizes if not (fixed and name.endswith(fixed))):
                 yield Used(_mistaken(self._exercise, self._setting, on, fixed), self._probes, self._seed)
 

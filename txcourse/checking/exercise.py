@@ -72,7 +72,9 @@ class Exercise:
         None  # for a module: the arguments with which it is constructed for `probes`
     )
     as_function: Callable[[Any], Callable[..., Any]] | None = None  # for other classes: what `probes` call
-    optional: tuple[str, ...] = ()  # parameters (ends of their names) that a right module may lack
+    optional: tuple[
+        tuple[str, ...], ...
+    ] = ()  # sets of parameters (ends of names) that a right module may lack
     also_right: tuple[frozenset[str], ...] = ()  # switches with which the reference is right as well
     settings: tuple[dict[str, Any], ...] = ({},)  # changes of `sizes` with which a mistake must show alike
     precision: float = 1e-8  # noise that a right module may show, from constants rounded to float32
@@ -209,17 +211,14 @@ def parameter_sizes(module: nn.Module) -> list[tuple[str, int]]:
     return [(n, p.numel()) for n, p in module.named_parameters()]
 
 
-def omissions(named: Sequence[tuple[str, int]], size: int, optional: Sequence[str]) -> list[tuple[str, ...]]:
-    """The sets of optional parameters without which those in `named` are `size` numbers, the smallest sets first."""
+def omissions(
+    named: Sequence[tuple[str, int]], size: int, optional: Sequence[tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """The sets of optional parameters without which those in `named` are `size` numbers; none when nothing is missing."""
     total = sum(k for _, k in named)
     if total == size:
         return [()]
-    found = []
-    for chosen in range(2 ** len(optional)):
-        fixed = tuple(end for i, end in enumerate(optional) if chosen >> i & 1)
-        if total - sum(k for n, k in named if fixed and n.endswith(fixed)) == size:
-            found.append(fixed)
-    return sorted(found, key=len)
+    return [fixed for fixed in optional if total - sum(k for n, k in named if n.endswith(fixed)) == size]
 
 
 def _picture(want: Any, got: Any) -> tuple[Tensor, Tensor] | None:

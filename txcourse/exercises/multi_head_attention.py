@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import torch
@@ -141,7 +141,9 @@ def _merge_inverse(c: Context) -> None:
 
 # -- the module ------------------------------------------------------------------------------------------------------
 
-OPTIONAL = ("w_q.bias", "w_k.bias", "w_v.bias", "w_o.bias")  # the paper has none, nn.MultiheadAttention has all
+_BIASES = ("w_q.bias", "w_k.bias", "w_v.bias", "w_o.bias")  # the paper has none, nn.MultiheadAttention has all
+OPTIONAL = tuple(some for n in range(1, 5) for some in combinations(_BIASES, n))
+USUAL_OPTIONAL = (_BIASES, _BIASES[:3], _BIASES[3:], _BIASES[1:2])  # in whole layers: what people leave out
 MODULE = (
     *SCALE[:3],
     Mistake("scale_by_sqrt_d_model", "scale", "Your scores are divided by √d_model; each head works in d_k = d_model / h features, so √d_k belongs there."),
