@@ -427,11 +427,13 @@ _BLEU = (
     Mistake("no_clipping", "clipping", "n-grams are not clipped: each counts at most as often as in the reference."),
     Mistake("distinct_ngrams", "clipping", "Repetitions are dropped: count every n-gram, each at most as often as in the reference."),
     Mistake("distinct_matches", "clipping", "Each n-gram counts as one match at most; it counts at most as often as in the reference."),
+    Mistake("larger_count", "clipping", "The larger of the two counts is taken; an n-gram matches as often as both have it, the smaller count."),
     Mistake("clipping_at_reference_only", "clipping", "The matches are the reference's counts, also when the hypothesis has fewer; take the smaller count."),
     Mistake("recall", "precision", "The matches are divided by the number of the reference's n-grams (a recall); divide by that of the hypothesis."),
     Mistake("arguments_exchanged", "precision", "Hypotheses and references are exchanged."),
     Mistake("divided_by_tokens", "precision", "The matches are divided by the number of tokens; divide by the number of n-grams of that order."),
     Mistake("last_ngram_missing", "precision", "The last n-gram of each sentence is missing: there are len − n + 1."),
+    Mistake("partial_ngrams", "precision", "Shorter pieces at the end of a sentence are counted as n-grams; there are len − n + 1 whole ones."),
     Mistake("short_sentences_skipped", "precision", "Sentences shorter than four tokens are left out; their shorter n-grams count."),
     Mistake("no_brevity_penalty", "brevity", "The brevity penalty is missing: exp(1 − r/c) when the hypotheses are shorter than the references."),
     Mistake("brevity_inverted", "brevity", "The penalty falls on hypotheses that are too long; it falls on those that are too short."),
@@ -476,7 +478,7 @@ def _ngrams(on: frozenset[str], tokens: Sequence[str], n: int) -> list[Any]:
         tokens = [t.lower() for t in tokens]
     if "characters" in on:
         tokens = list(" ".join(tokens))
-    last = len(tokens) - n + 1 - ("last_ngram_missing" in on)
+    last = len(tokens) if "partial_ngrams" in on else len(tokens) - n + 1 - ("last_ngram_missing" in on)
     if "skip_grams" in on:
         return [tuple(tokens[i : i + 2 * n : 2]) for i in range(last) if len(tokens[i : i + 2 * n : 2]) == n]
     grams = [tuple(tokens[i : i + n]) for i in range(0, last, n if "non_overlapping" in on else 1)]
@@ -488,6 +490,8 @@ def _clipped(on: frozenset[str], h: Counter[Any], r: Counter[Any]) -> int:
         return sum(k for g, k in h.items() if g in r)
     if {"distinct_ngrams", "distinct_matches"} & on:
         return sum(g in r for g in h)
+    if "larger_count" in on:
+        return (h | r).total()
     if "clipping_at_reference_only" in on:
         return sum(r[g] for g in h)
     return (h & r).total()

@@ -166,10 +166,14 @@ def _loss_variant(on: frozenset[str]) -> Callable[..., Tensor]:
         if "off_by_one_count" in on:
             count = count + 1
         kept = losses.masked_fill(~counted, 0.0)
+        extra: Tensor | float = 0.0
         if {"uniform_part_counts_padding", "uniform_part_mean_over_all"} & on:
             uniform = -smoothing * log_p.mean(-1)
-            weight = count / real.numel() if "uniform_part_mean_over_all" in on else 1.0
-            kept = (losses - uniform).masked_fill(~real, 0.0) + weight * uniform
+            kept = (losses - uniform).masked_fill(~real, 0.0)
+            if "uniform_part_counts_padding" in on:
+                kept = kept + uniform
+            else:
+                extra = uniform.mean()
         total = kept.sum()
         if "sum" in on:
             result = total
@@ -181,7 +185,7 @@ def _loss_variant(on: frozenset[str]) -> Callable[..., Tensor]:
             result = total / targets.shape[0]
         else:
             empty = count == 0 and {"nan_without_real_tokens", "infinite_without_real_tokens"} & on
-            result = total / (count if empty else count.clamp(min=1))
+            result = total / (count if empty else count.clamp(min=1)) + extra
             if "infinite_without_real_tokens" in on and count == 0:
                 result = result.nan_to_num(math.inf)
         if "mean_over_classes_too" in on:
@@ -547,7 +551,11 @@ def _adam_variant(on: frozenset[str]) -> Callable[..., None]:
             zero = torch.zeros_like(p)
             own = state.setdefault(key, {"t": 0, "m": zero, "v": zero, "top": zero})
             own["t"] += 1
-            counters = {"t_for_all": state["all"], "t_counts_parameters": state["each"]}
+            counters = {
+                "t_for_all": state["all"],
+                "state_shared": state["all"],
+                "t_counts_parameters": state["each"],
+            }
             t = next((k for name, k in counters.items() if name in on), own["t"])
             t += 1 if "t_one_too_large" in on else -1 if "t_from_0" in on else 0
             k1 = 1.0 if {"m_accumulates", "m_sums"} & on else 1 - b1
@@ -973,7 +981,7 @@ _STEP = (
     Mistake("not_cleared", "clear", "Old gradients are not cleared: the second step still has those of the first (optimizer.zero_grad())."),
     Mistake("cleared_every_micro_batch", "clear", "The gradients are cleared before every micro-batch, so that only the last one counts; clear them once."),
     Mistake("step_every_micro_batch", "update", "The optimizer steps after every micro-batch; it should step once, after all of them."),
-    Mistake("step_and_clear_every_micro_batch", "update", "The optimizer steps and clears after every micro-batch; it should step once, after all of them."),
+    Mistake("step_and_clear_every_micro_batch", "update", "Every micro-batch is an update of its own; the optimizer should step once, after all of them."),
     Mistake("no_step", "update", "The optimizer never steps."),
     Mistake("no_gradient_at_step", "update", "When the optimizer steps there is no gradient: it is cleared after backward, or backward is missing."),
     Mistake("two_steps", "update", "The optimizer steps twice."),
@@ -992,6 +1000,8 @@ _STEP = (
     Mistake("default_smoothing_0", "smoothing", "Without `smoothing` the loss is not smoothed; the default is 0.1."),
     Mistake("smoothing_over_others", "smoothing", "The loss is smoothed with smoothing / (V − 1) on the other classes, the other convention; here every class gets smoothing / V."),
     Mistake("pad_not_ignored", "padding", "Padding counts in the loss; it should not count at all."),
+    Mistake("pad_not_ignored_in_loss", "padding", "Padding counts in the losses of the micro-batches, though not in their weights; it should not count at all."),
+    Mistake("pad_not_ignored_in_sum", "padding", "Padding counts in the sum, though not in the number of tokens by which it is divided; it should not count at all."),
     Mistake("max_norm_ignored", "clip", "`max_norm` has no effect on the update: the gradients are not clipped, or not between the last backward and the step."),
     Mistake("clips_every_micro_batch", "clip", "The gradients are clipped after every micro-batch; clip once, after all of them."),
     Mistake("clips_always_to_1", "clip", "Gradients are clipped to norm 1 without max_norm; without it they should not be clipped."),
@@ -1029,8 +1039,12 @@ def _pieces(on: frozenset[str], src: Tensor, tgt: Tensor) -> tuple[Tensor, Tenso
 
 def _step_variant(on: frozenset[str]) -> Callable[..., Any]:
     def loss_of(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        flags = frozenset({"smoothing_over_others", "pad_not_ignored"} & on)
-        return _loss_variant(flags)(logits, labels, 0.0 if "smoothing_ignored" in on else smoothing)
+        flags = {"smoothing_over_others"} & on
+        if any(name.startswith("pad_not_ignored") for name in on):
+            flags |= {"pad_not_ignored"}
+        return _loss_variant(frozenset(flags))(
+            logits, labels, 0.0 if "smoothing_ignored" in on else smoothing
+        )
 
     def clip(model: nn.Module, max_norm: float | None) -> float:
         if "clips_always_to_1" in on and max_norm is None:
@@ -1076,13 +1090,19 @@ def _step_variant(on: frozenset[str]) -> Callable[..., Any]:
             "weighted_by_sequences": lambda: [k / sum(sizes) for k in sizes],
             "weighted_by_positions": lambda: [k / sum(positions) for k in positions],
             "padding_in_mean": lambda: [k / sum(positions) for k in counts],
+            "step_and_clear_every_micro_batch": lambda: [1.0] * n,
             "divided_twice": lambda: [w / n for w in weights],
             "bos_counted": lambda: [k / sum(with_bos) for k in counts],
             "bos_counted_in_weights": lambda: [k / sum(with_bos) for k in with_bos],
             "inputs_counted": lambda: [k / sum(of_inputs) for k in counts],
             "inputs_counted_in_weights": lambda: [k / sum(of_inputs) for k in of_inputs],
         }
-        own = next((f() for name, f in others.items() if name in on), weights)
+        default = weights
+        if "pad_not_ignored" in on:
+            default = [k / sum(positions) for k in positions]
+        elif "pad_not_ignored_in_sum" in on:
+            default = [k / sum(counts) for k in positions]
+        own = next((f() for name, f in others.items() if name in on), default)
         if "step_before_backward" in on:
             optimizer.step()
         if not {"not_cleared", "cleared_every_micro_batch"} & on:
@@ -1097,7 +1117,7 @@ def _step_variant(on: frozenset[str]) -> Callable[..., Any]:
             if "no_gradient_at_step" not in on:
                 (loss * (-weight if "ascent" in on else weight)).backward()
             losses.append(loss.item())
-            if "clips_every_micro_batch" in on:
+            if {"clips_every_micro_batch", "step_every_micro_batch", "step_and_clear_every_micro_batch"} & on:
                 clip(model, max_norm)
             if {"step_every_micro_batch", "step_and_clear_every_micro_batch"} & on:
                 optimizer.step()
@@ -1112,7 +1132,8 @@ def _step_variant(on: frozenset[str]) -> Callable[..., Any]:
         steps = {"no_step": 0, "step_every_micro_batch": 0, "step_and_clear_every_micro_batch": 0, "step_before_backward": 0, "two_steps": 2}  # fmt: skip
         for _ in range(next((k for name, k in steps.items() if name in on), 1)):
             optimizer.step()
-        mean = sum(w * x for w, x in zip(own, losses, strict=True))
+        mean_weights = weights if "step_and_clear_every_micro_batch" in on else own
+        mean = sum(w * x for w, x in zip(mean_weights, losses, strict=True))
 
         def again(smoothing: float) -> float:
             with torch.no_grad():
@@ -1349,7 +1370,12 @@ EXERCISES = (
         reference=solutions.adam_step,
         tests=(
             Test("first", "makes the first two steps of one parameter right", _adam_first),
-            Test("later", "keeps moments for each parameter: three parameters, five steps", _adam_later),
+            Test(
+                "later",
+                "keeps moments for each parameter: three parameters, five steps",
+                _adam_later,
+                crash="crashes_with_several_parameters",
+            ),
             Test("settings", "uses lr, betas and eps as given", _adam_settings),
             Test("tiny", "uses the default eps of 1e-9: tiny gradients", _adam_tiny),
             Test("none", "skips parameters without gradient", _adam_none, crash="crashes_without_gradient"),
