@@ -274,9 +274,8 @@ def load_model(path: Path) -> TrainedModel:
             raise UserError(f"The run in {path} has not finished: continue it with --resume.")
         path = path / "model.safetensors"
     if not path.exists():
-        raise UserError(
-            f"There is no trained model in {path.parent}: make one with txcourse train pronunciation."
-        )
+        place = f"in {path.parent}" if path.name == "model.safetensors" else f"at {path}"
+        raise UserError(f"There is no trained model {place}: make one with txcourse train pronunciation.")
     tensors, header = read_tensors(path)
     source, target = vocabulary_of(header["source"]), vocabulary_of(header["target"])
     config = Config(**header["config"])
