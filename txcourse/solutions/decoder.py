@@ -51,7 +51,7 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """A stack of n_layers decoder layers, none sharing weights with another.
 
-    Every layer attends to the same memory. Pre-norm (norm_first=True) ends with one more LayerNorm;
+    Every layer attends to the same memory. Pre-norm (norm_first=True) ends with one more LayerNorm,
     post-norm does not.
 
     Source: Vaswani et al. (2017), section 3.1.
