@@ -159,11 +159,13 @@ class Matcher:
             if len(guess) == reference.size() and self.agree(reference, guess, self._probes, self._seed):
                 return guess
         for at_once in (True, False):
-            pairing = _refine(
+            pairing, chosen = _refine(
                 self._candidate, reference, self._probes[:2], self._seed, at_once, self._precision
             )
             if pairing is not None and self.agree(reference, pairing, self._probes, self._seed):
                 return pairing
+            if pairing is None and not chosen:  # they differ whatever is chosen
+                break
         return None
 
     def _gives(self, reference: Adjustable, values: Tensor, wanted: list[Any]) -> bool:
@@ -227,7 +229,9 @@ def _refine(
     seed: int,
     at_once: bool,
     precision: float,
-) -> np.ndarray | None:
+) -> tuple[np.ndarray | None, bool]:
+    """The pairing, and whether a choice among interchangeable weights was made on the way."""
+    made = False
     n = candidate.size()
     rng = np.random.default_rng(seed)
     colours = np.zeros(2 * n, dtype=int)  # the candidate's, then the reference's
@@ -243,15 +247,15 @@ def _refine(
         ours, our_gradient = candidate.respond(probes, seed + step)
         theirs, their_gradient = reference.respond(probes, seed + step)
         if not _same_outputs(probes, ours, theirs, precision):
-            return None
+            return None, made
         gradient = torch.cat([our_gradient, their_gradient]).numpy()
         if not np.isfinite(gradient).all():
-            return None
+            return None, made
         before = colours.max()
         colours = _split(colours, gradient, precision)
         counts = np.bincount(colours[:n], minlength=colours.max() + 1)
         if (counts != np.bincount(colours[n:], minlength=colours.max() + 1)).any():
-            return None
+            return None, made
         if colours.max() > before:
             continue
         alive = np.zeros(len(counts))
@@ -261,6 +265,7 @@ def _refine(
             if step and (counts > 1).any() and step < 3:
                 continue
             break
+        made = True
         chosen = shared[np.argmin(counts[shared])]
         members, partners = np.flatnonzero(colours[:n] == chosen), n + np.flatnonzero(colours[n:] == chosen)
         whole = (
@@ -275,7 +280,7 @@ def _refine(
         waiting = members
     pairing = np.empty(n, dtype=int)
     pairing[np.argsort(colours[:n], kind="stable")] = np.argsort(colours[n:], kind="stable")
-    return pairing
+    return pairing, made
 
 
 def _split(colours: np.ndarray, gradient: np.ndarray, precision: float) -> np.ndarray:
