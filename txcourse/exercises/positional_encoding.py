@@ -686,6 +686,7 @@ _ROTARY = (
     Mistake("pairs_with_angles_of_halves", "pairs", "Two conventions are mixed: neighbours are rotated, but by the angles in the order of the halves; both members of a pair need the same angle."),
     Mistake("not_interleaved_back", "pairs", "The rotated even and odd features are put one block after the other; they belong back in turn, at 2i and 2i + 1."),
     Mistake("second_part_not_interleaved", "pairs", "The part that is multiplied by the sine is made as (-odd features, even features), one block after the other; it should alternate like x itself."),
+    Mistake("even_and_odd_as_halves", "pairs", "Even and odd features are split as if they were the two halves, and the angles repeat in blocks: here neighbours 2i and 2i + 1 form a pair and share an angle."),
     Mistake("rotates_backwards", "sign", "The rotation goes the other way: (a, b) becomes (a cos − b sin, a sin + b cos)."),
     Mistake("no_minus", "sign", "There is no minus sign: (a, b) becomes (a cos − b sin, a sin + b cos)."),
     Mistake("two_minus", "sign", "The second minus sign is too much: (a, b) becomes (a cos − b sin, a sin + b cos)."),
@@ -774,6 +775,8 @@ def _rotate(on: frozenset[str], x: Tensor, angle: Tensor) -> Tensor:
         return x * blocks.cos() + turned * blocks.sin()
     if "second_part_not_interleaved" in on:
         return x * repeated.cos() + torch.cat((-odd, even), dim=-1) * repeated.sin()
+    if "even_and_odd_as_halves" in on:
+        return x * blocks.cos() + torch.cat((-odd, even), dim=-1) * blocks.sin()
     a, b = (x[..., :half], x[..., half:]) if "halves" in on else (even, odd)
     cos, sin = angle.cos(), angle.sin()
     if "sine_and_cosine_exchanged" in on:

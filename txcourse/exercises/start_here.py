@@ -30,6 +30,7 @@ _SOFTMAX = (
     Mistake("nan_for_all_minus_infinity", "full", "A slice that is -inf everywhere gives NaN; it should give zeros."),
     Mistake("uniform_for_all_minus_infinity", "full", "A slice that is -inf everywhere gives equal weights; it should give zeros."),
     Mistake("ones_for_all_minus_infinity", "full", "A slice that is -inf everywhere gives ones; it should give zeros."),
+    Mistake("zeros_for_any_minus_infinity", "full", "A slice with one -inf is all zeros; only a slice of nothing but -inf should be."),
     Mistake("dim_ignored", "dim", "`dim` is not used: the last axis is always taken."),
     Mistake("always_first_axis", "dim", "`dim` is not used: axis 0 is always taken."),
     Mistake("always_second_axis", "dim", "`dim` is not used: axis 1 is always taken."),
@@ -40,6 +41,7 @@ _SOFTMAX = (
     Mistake("sum_not_kept", "dim", "The sum is taken without keepdim=True, so it lines up with another axis (or with none, which is an error)."),
     Mistake("maximum_not_kept", "dim", "The maximum is taken without keepdim=True, so it lines up with another axis (or with none, which is an error)."),
     Mistake("axes_not_kept", "dim", "Maximum and sum are taken without keepdim=True, so they line up with another axis (or with none, which is an error)."),
+    Mistake("axes_put_back_last", "dim", "Maximum and sum are put back as a last axis, unsqueeze(-1), whatever `dim` is; keepdim=True keeps them in place."),
     Mistake("not_divided", "function", "exp(x) is not divided by its sum."),
     Mistake("no_exp", "function", "The inputs themselves are divided by their sum; exp is missing."),
     Mistake("negated", "function", "exp(-x) is used: the largest input gets the smallest weight."),
@@ -84,8 +86,9 @@ def _softmax_variant(on: frozenset[str]) -> Callable[..., Tensor]:
         if "divides_by_maximum" in on:
             x = x / top
         shift = next((s() for name, s in shifts.items() if name in on), top)
-        if {"maximum_not_kept", "axes_not_kept"} & on and shift is top:
+        if {"maximum_not_kept", "axes_not_kept", "axes_put_back_last"} & on and shift is top:
             shift = top.squeeze(dim)
+            shift = shift.unsqueeze(-1) if "axes_put_back_last" in on else shift
         shifted = shift - x if "subtracted_the_wrong_way" in on else x - shift
         exp = 2.0**shifted if "base_two" in on else shifted.exp()
         if "sum_of_everything" in on:
@@ -94,8 +97,9 @@ def _softmax_variant(on: frozenset[str]) -> Callable[..., Tensor]:
             total = exp.sum(-1, keepdim=True)
         else:
             total = exp.sum(dim, keepdim=True)
-        if {"sum_not_kept", "axes_not_kept"} & on:
+        if {"sum_not_kept", "axes_not_kept", "axes_put_back_last"} & on:
             total = total.squeeze(dim)
+            total = total.unsqueeze(-1) if "axes_put_back_last" in on else total
         if "not_divided" in on:
             result = exp
         elif "no_exp" in on:
@@ -123,6 +127,8 @@ def _softmax_variant(on: frozenset[str]) -> Callable[..., Tensor]:
         fill = next((v for name, v in fills.items() if name in on), -math.inf if "logarithm" in on else 0.0)
         if "uniform_for_all_minus_infinity" in on:
             fill = 1 / x.shape[dim]
+        if "zeros_for_any_minus_infinity" in on:
+            full = full | (x == -math.inf).any(dim, keepdim=True)
         return result.masked_fill(full, fill)
 
     return softmax
@@ -177,6 +183,18 @@ def _softmax_probes(seed: int) -> list[Probe]:
 
 
 def _softmax_values(c: Context) -> None:
+    x = c.randn(6, 4, scale=1.5)
+    got, want = c.subject.call(x), c.reference(x)
+    if isinstance(got, Tensor) and got.shape == want.shape:
+        share = (got / want).double()  # Σ / (Σ + eps) in each row, when eps is added to the sum Σ
+        total = (x - x.amax(-1, keepdim=True)).exp().sum(-1).double()
+        eps = total * (1 / share[:, 0] - 1)
+        if torch.allclose(share, share[:, :1].expand_as(share), rtol=1e-4) and float(eps.min()) > 1e-4:
+            if float(eps.max() - eps.min()) < 0.01 * float(eps.min()):
+                raise Wrong(
+                    f"The rows should sum to 1; {float(eps[0]):.2g} seems to be added to the sum.",
+                    "eps_too_large",
+                )
     c.same(c.randn(2, 3, 4, scale=1.5), what="the result of softmax(x)")
     c.same(c.randn(5), what="the result of softmax(x) of a vector")
 

@@ -463,7 +463,7 @@ WRONG = {
         (softmax_default_zero, "default_first_axis"),
         (softmax_all_sum, "sum_of_everything"),
         (softmax_no_keepdim, "sum_not_kept"),
-        (softmax_eps_in_the_way, None),
+        (softmax_eps_in_the_way, "eps_too_large"),
         (softmax_detached, "gradient_cut_off"),
         (softmax_in_place, "changes_its_input"),
         (softmax_uniform, "uniform_for_all_minus_infinity"),
