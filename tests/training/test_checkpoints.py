@@ -116,7 +116,7 @@ def test_a_model_survives_saving(toy, config, tmp_path):
 
 
 def test_a_missing_unfinished_or_damaged_model_is_one_line(run, toy, tmp_path):
-    with pytest.raises(UserError, match=r"no trained model in .*txcourse train"):
+    with pytest.raises(UserError, match=r"no trained model at .*nothing: make one with txcourse train"):
         load_model(tmp_path / "nothing")
     with pytest.raises(UserError, match="has not finished: continue it with --resume"):
         load_model(run)
