@@ -102,6 +102,7 @@ class Context:
         self.generator = torch.Generator().manual_seed(seed)
         self._twins: dict[str, tuple[ModuleSubject, nn.Module] | None] = {}
         self._pairings: list[np.ndarray] = []  # found for other twins of this run, tried first
+        self._paired: dict[int, tuple[Free, np.ndarray]] = {}  # by the id of the reference's twin
 
     def randn(self, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
         return scale * torch.randn(*shape, generator=self.generator, dtype=dtype)
@@ -188,6 +189,12 @@ class Context:
             raise Wrong("However your weights are set, the module does not compute what the formula says.")
         return twins
 
+    def respond(self, theirs: nn.Module, probes: Sequence[Probe]) -> tuple[list[Any], Tensor]:
+        """Outputs and parameters' gradient of a twin of the reference, the gradient in the order of the candidate's."""
+        free, pairing = self._paired[id(theirs)]
+        values, gradient = free.respond(probes, self.seed)
+        return values, gradient[pairing]
+
     def _find_twin(self, changes: dict[str, Any]) -> tuple[ModuleSubject, nn.Module] | None:
         exercise, sizes = self.exercise, {**(self.exercise.sizes or {}), **changes}
         assert exercise.probes is not None
@@ -203,6 +210,7 @@ class Context:
                 if pairing is not None:
                     self._pairings.append(pairing)
                     matcher.agree(theirs, pairing, probes, self.seed)  # leaves equal random weights in both
+                    self._paired[id(theirs.module)] = theirs, pairing
                     return ours, theirs.module
         return None
 
