@@ -81,9 +81,8 @@ def difference(
                 int(x) if isinstance(x, np.integer) or (isinstance(x, Tensor) and x.ndim == 0) else x
                 for x in got
             ]
-            return (
-                None if plain == list(want) else f"{what} should be {_short(want)}; yours is {_short(got)}."
-            )
+            equal = all(isinstance(x, str | int) for x in plain) and plain == list(want)
+            return None if equal else f"{what} should be {_short(want)}; yours is {_short(got)}."
         for i, (x, y) in enumerate(zip(got, want, strict=True)):
             if (
                 text := difference(x, y, what=f"item {i} of {what}", axes=axes, rtol=rtol, atol=atol)
@@ -97,9 +96,11 @@ def difference(
             return f"{what} should be a number; yours is {_kind(got)}."
         close = np.isclose(float(got), float(want), rtol=rtol, atol=atol, equal_nan=True)
         return None if close else f"{what} should be {float(want):.6g}; yours is {float(got):.6g}."
-    if type(got) is not type(want) or got != want:
-        return f"{what} should be {_short(want)}; yours is {_short(got)}."
-    return None
+    try:
+        equal = type(got) is type(want) and bool(got == want)
+    except Exception:  # a comparison that cannot be decided, such as of containers with tensors
+        equal = False
+    return None if equal else f"{what} should be {_short(want)}; yours is {_short(got)}."
 
 
 def _short(value: Any) -> str:

@@ -588,7 +588,10 @@ def _beam_case(
 def _smallest_gap(
     model: nn.Module, src: Tensor, max_len: int, bos_id: int, eos_id: int, beam_size: int, penalty: float
 ) -> float:
-    """The smallest difference by which a beam search decides: of the sums at the edge of the beam, and of the best scores."""
+    """The smallest difference by which a beam search decides: of the sums at the edge of the beam, and of the best scores.
+
+    0 when no prefix finishes: that is a case of its own.
+    """
     live, pool, gap = [([bos_id], 0.0)], [], math.inf
     while live and len(live[0][0]) < max_len:
         logits = model(src.expand(len(live), -1), torch.tensor([ids for ids, _ in live]))[:, -1]
@@ -603,6 +606,8 @@ def _smallest_gap(
             gap = min(gap, extensions[beam_size - 1][1] - extensions[beam_size][1])
         live = [e for e in extensions[:beam_size] if e[0][-1] != eos_id]
         pool += [e for e in extensions[:beam_size] if e[0][-1] == eos_id]
+    if not pool:
+        return 0.0
     scores = sorted((total / (len(ids) - 1) ** penalty for ids, total in pool + live), reverse=True)
     return min(gap, scores[0] - scores[1]) if len(scores) > 1 else gap
 
@@ -751,7 +756,7 @@ def _cache_variant(on: frozenset[str]) -> Callable[..., Any]:
     class Cache:
         def __init__(self, n_layers: int, batch: int, n_heads: int, max_len: int, d_k: int) -> None:
             self.max_len, self.batch, self.n_layers, self.appends = max_len, batch, n_layers, 0
-            self.memory = torch.zeros(2, n_layers, batch, n_heads, max_len, d_k)
+            self.counted = 0  # positions, of all layers together
             self.store: list[list[Tensor]] = [
                 [torch.zeros(2, batch, n_heads, 0, d_k)] for _ in range(n_layers)
             ]
@@ -760,6 +765,8 @@ def _cache_variant(on: frozenset[str]) -> Callable[..., Any]:
         def length(self) -> int:
             held = min(sum(t.shape[3] for t in self._held(i)) for i in range(self.n_layers))
             per_append = self.appends // self.n_layers
+            if "one_place_for_all_layers" in on:
+                held = self.counted // self.n_layers
             values = {"length_one_per_append": per_append, "length_counts_layers": self.appends, "length_zero": 0, "length_max_len": self.max_len, "length_one_too_few": held - 1}  # fmt: skip
             return next((v for name, v in values.items() if name in on), held)
 
@@ -775,7 +782,7 @@ def _cache_variant(on: frozenset[str]) -> Callable[..., Any]:
             elif "heads_mixed" in on:
                 new = new[:, :, :1].expand_as(new)
             held = self._held(layer)
-            start = sum(t.shape[3] for t in held)
+            start = self.counted if "one_place_for_all_layers" in on else sum(t.shape[3] for t in held)
             room = self.max_len - start - new.shape[3] - ("full_one_too_early" in on)
             if room < 0 and "layers_share" not in on:
                 if "other_error_when_full" in on:
@@ -797,11 +804,12 @@ def _cache_variant(on: frozenset[str]) -> Callable[..., Any]:
             elif "newest_first" in on:
                 held.insert(0, new)
             elif "one_place_for_all_layers" in on:
-                gap = self.appends - start
+                gap = self.counted - sum(t.shape[3] for t in held)
                 held += [torch.zeros_like(new[:, :, :, :1]).expand(-1, -1, -1, gap, -1), new]
             else:
                 held.append(new)
             self.appends += 1
+            self.counted += new.shape[3]
             together = torch.cat(held, 3)
             if "returns_new_only" in on:
                 together = new
@@ -886,9 +894,15 @@ def _cache_compare(
     args = _cache_case(c.seed, news, sizes)
     got = c.subject.through(_cache_through).call(*args)
     want = run_cache(solutions.KeyValueCache, *args)
+    if len(got) < len(want):
+        done = (len(got) - 1) // (sizes[0] + 1)
+        raise Wrong(
+            f"append raises {got[-1]} too early, with {sum(news[:done])} of {sizes[3]} positions in every layer.",
+            "full_too_early",
+        )
     n = 0
     for i, wanted in enumerate(want):
-        value = got[i] if i < len(got) else None
+        value = got[i]
         if isinstance(wanted, tuple):
             layer, position = n % sizes[0], sum(news[: n // sizes[0] + 1])
             n += 1
@@ -940,6 +954,8 @@ def _cache_length(c: Context) -> None:
             "length should be a number, cache.length; yours is a method that has to be called.",
             "length_is_a_method",
         )
+    if length is None:
+        raise Wrong("cache.length should be the number of positions so far; yours is None.", "length_is_none")
     c.expect(number(length), 0, "length of a new cache")
     _cache_compare(c, (1, 1, 1), only="length")
     _cache_compare(c, (2, 1), only="length")
