@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+from torch import Tensor
+
 from txcourse.checking.compare import difference
 from txcourse.checking.exercise import Exercise, Mistake, Probe, omissions
 from txcourse.checking.guard import CandidateError, Watchdog
@@ -34,7 +36,7 @@ def diagnose(
     singles = [(m,) for m in exercise.mistakes]
     searches: list[tuple[Sequence[tuple[Mistake, ...]], str]] = [(singles, way) for way in explained.ways]
     if explained.has_unused:
-        searches.append(([(_UNUSED,), *singles], "used"))
+        searches.insert(1, ([(_UNUSED,), *singles], "used"))
     if most > 1:
         pairs = [(a, b) for a, b in itertools.combinations(exercise.mistakes, 2) if a.axis != b.axis]
         searches += [(pairs, way) for way in explained.ways]
@@ -156,6 +158,8 @@ class _Built:
         self._fresh, _ = self._works(exercise.probes(seed + _SECOND_SEED))
         if not self._probes:
             raise CandidateError("raised", "no probe gives a result")
+        if not all(isinstance(output, Tensor) for output in self._ours.outputs(self._probes)):
+            raise CandidateError("raised", "what it returns is a finding of the tests")
         self._matcher = Matcher(self._ours, self._probes, seed, exercise.precision)
         self._used = Used(self._ours, self._probes, seed)
         right = _mistaken(exercise, setting, frozenset())

@@ -160,9 +160,9 @@ class Matcher:
             longer = np.concatenate([guess[:n], np.arange(len(guess), n)])
             if longer.max() < n and self.agree(reference, longer, self._probes, self._seed):
                 return longer
-        for at_once in (True, False):
+        for at_once, probes in ((True, 1), (True, 2), (False, 2)):
             pairing, chosen = _refine(
-                self._candidate, reference, self._probes[:2], self._seed, at_once, self._precision
+                self._candidate, reference, self._probes[:probes], self._seed, at_once, self._precision
             )
             if pairing is not None and self.agree(reference, pairing, self._probes, self._seed):
                 return pairing

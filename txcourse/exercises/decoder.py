@@ -18,6 +18,7 @@ from txcourse.exercises.encoder import (
     Stack,
     random_in_training,
     sublayers,
+    three_layers,
     turned,
 )
 from txcourse.exercises.feed_forward_and_residuals import (
@@ -262,7 +263,6 @@ def _layer_registered(c: Context) -> None:
 
 def _post(c: Context) -> None:
     c.twin()
-    c.twin(norm_first=False)
 
 
 def _pre(c: Context) -> None:
@@ -323,10 +323,28 @@ def _memory(c: Context) -> None:
             )
 
 
+def _large(c: Context) -> None:
+    """Scores of ten thousands in the cross-attention: what is hidden stays hidden."""
+    module, mask = c.build().double(), torch.tensor([True, True, False, False, False, False, False])
+    for scale in (1.0, 300.0):
+        x, memory = (
+            c.randn(40, _T, _D, dtype=torch.float64),
+            c.randn(40, _S, _D, dtype=torch.float64, scale=scale),
+        )
+        alone = module.call(x, memory[:, :2])
+        if not torch.allclose(alone, module.call(x, memory, None, mask.expand(40, 1, 1, _S)), atol=1e-6):
+            if scale == 1.0:
+                raise Wrong("Source positions 2 to 6, which memory_mask hides, change the output.")
+            raise Wrong(
+                "When scores are large, hidden source positions are attended to: their scores get a number that is not negative enough.",
+                "mask_fill_too_weak",
+            )
+
+
 def _combined(c: Context) -> None:
     """tgt_mask as the whole model makes it: (B, 1, T, T), causal and without padding."""
-    for norm_first in (False, True):
-        ours, theirs = c.twin(norm_first=norm_first)
+    for setting in ({}, {"norm_first": True}):
+        ours, theirs = c.twin(**setting)
         x, memory, causal, memory_mask = _arguments(c.seed + 1)
         lengths = torch.tensor([_T, 2, 3])
         real = torch.arange(_T) < lengths[:, None]  # (B, T)
@@ -336,8 +354,8 @@ def _combined(c: Context) -> None:
 
 
 def _gradients(c: Context) -> None:
-    for norm_first in (False, True):
-        ours, theirs = c.twin(norm_first=norm_first)
+    for setting in ({}, {"norm_first": True}):
+        ours, theirs = c.twin(**setting)
         args = _arguments(c.seed + 2)
         c.same_gradients(*args, wrt={"x": 0, "memory": 1}, ours=ours, theirs=theirs)
         same_parameter_gradients(c, ours, theirs, [Probe(args)], "The module")
@@ -359,7 +377,7 @@ def _kept(c: Context) -> None:
 def _stack_registered(c: Context) -> None:
     registered(c, "Two layers with weights of their own and, in post-norm, nothing else")
     registered(c, "Two layers with weights of their own and, in pre-norm, a final LayerNorm", norm_first=True)
-    registered(c, "Three layers with weights of their own", n_layers=3)
+    three_layers(c)
 
 
 def _one_layer(c: Context) -> None:
@@ -404,6 +422,7 @@ EXERCISES = (
             Test("post_norm", "post-norm: equals LayerNorm(x + Sublayer(x)), three times", _post),
             Test("pre_norm", "pre-norm: equals x + Sublayer(LayerNorm(x)), three times", _pre),
             Test("combined", "takes a causal and padding mask (B, 1, T, T)", _combined, crash="mask_not_broadcast"),
+            Test("large", "a hidden source position has no influence when scores are large", _large),
             Test("gradients", "has the right gradients", _gradients),
             Test("dropout", "drops the sublayers' outputs in training, nothing in evaluation", _dropout),
             Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _kept, crash="needs_contiguous_input"),

@@ -265,7 +265,6 @@ def _layer_registered(c: Context) -> None:
 
 def _post(c: Context) -> None:
     c.twin()
-    c.twin(norm_first=False)
 
 
 def _pre(c: Context) -> None:
@@ -291,16 +290,19 @@ def _hidden(c: Context) -> None:
 
 def _large(c: Context) -> None:
     """Post-norm, where the first attention sees the input as it is: scores of ten thousands."""
-    module, x, mask = c.build().double(), _x(c, 300.0), random_mask(c.seed, _B, 1, 1, _T)
-    real = mask[:, 0, 0]
-    small, other = _x(c), torch.where(real[..., None], x, x.flip(0))
-    moved = torch.where(real[..., None], small, small.flip(0))
-    got = [module.call(y, mask)[real] for y in (small, moved, x, other)]
-    if torch.allclose(got[0], got[1], atol=1e-9) and not torch.allclose(got[2], got[3], atol=1e-6):
-        raise Wrong(
-            "When scores are large, hidden positions are attended to: their scores get a number that is not negative enough.",
-            "mask_fill_too_weak",
-        )
+    module, mask = c.build().double(), torch.tensor([True, True, False, False, False])[None, None, None]
+    for scale in (1.0, 300.0):
+        x = c.randn(40, _T, _D, dtype=torch.float64, scale=scale)
+        alone, hidden = module.call(x[:, :2]), module.call(x, mask.expand(40, 1, 1, _T))[:, :2]
+        if not torch.allclose(alone, hidden, atol=1e-6):
+            if scale == 1.0:
+                raise Wrong(
+                    "Positions 2, 3 and 4, which the mask hides, change the output at positions 0 and 1."
+                )
+            raise Wrong(
+                "When scores are large, hidden positions are attended to: their scores get a number that is not negative enough.",
+                "mask_fill_too_weak",
+            )
 
 
 def _alone(c: Context) -> None:
@@ -317,8 +319,8 @@ def _alone(c: Context) -> None:
 
 
 def _gradients(c: Context) -> None:
-    for norm_first in (False, True):
-        ours, theirs = c.twin(norm_first=norm_first)
+    for setting in ({}, {"norm_first": True}):
+        ours, theirs = c.twin(**setting)
         x, mask = _x(c), random_mask(c.seed, _B, 1, 1, _T)
         c.same_gradients(x, mask, wrt={"x": 0}, ours=ours, theirs=theirs)
         same_parameter_gradients(c, ours, theirs, [Probe((x, mask))], "The module")
@@ -351,6 +353,17 @@ def _kept(c: Context) -> None:
 def _stack_registered(c: Context) -> None:
     registered(c, "Two layers with weights of their own and, in post-norm, nothing else")
     registered(c, "Two layers with weights of their own and, in pre-norm, a final LayerNorm", norm_first=True)
+    three_layers(c)
+
+
+def three_layers(c: Context) -> None:
+    if c.build(n_layers=3).size() == c.build().size():
+        one = c.build(n_layers=1).size() == c.build().size()
+        raise Wrong(
+            "Three layers have as many parameters as two: "
+            + ("layers share them." if one and c.build().size() < 2000 else "n_layers is not used."),
+            "layers_shared" if one and c.build().size() < 2000 else "n_layers_ignored",
+        )
     registered(c, "Three layers with weights of their own", n_layers=3)
 
 
