@@ -31,8 +31,10 @@ class _TimedOut(BaseException):
     the next line that runs: inside the handler."""
 
     def __init__(self) -> None:
-        sys.settrace(_raise_again)
-        sys._getframe(1).f_trace = _raise_again
+        handler = sys._getframe(1)  # an exception from outside is made where it is first handled
+        if handler.f_code.co_filename != __file__:  # not in Watchdog.run, which must get to its end
+            sys.settrace(_raise_again)
+            handler.f_trace = _raise_again
 
 
 def _raise_again(*_: object) -> None:
@@ -79,9 +81,13 @@ class Watchdog:
         try:
             return function()
         finally:
-            self._disarm()
-            if sys.gettrace() is not tracing:
-                sys.settrace(tracing)
+            while True:  # until nothing more arrives: neither of the two may be left out
+                try:
+                    sys.settrace(tracing)  # first: with the tracing of _TimedOut even the call of _disarm would raise
+                    self._disarm()
+                    break
+                except _TimedOut:
+                    continue
 
     def _disarm(self) -> None:
         while True:
