@@ -160,6 +160,10 @@ class _Built:
             raise CandidateError("raised", "no probe gives a result")
         if not all(isinstance(output, Tensor) for output in self._ours.outputs(self._probes)):
             raise CandidateError("raised", "what it returns is a finding of the tests")
+        sizes = {**exercise.sizes, **setting}
+        self._ours.sharpen(
+            [b for b in exercise.reference(**sizes).double().buffers() if b.is_floating_point()]
+        )
         self._matcher = Matcher(self._ours, self._probes, seed, exercise.precision)
         self._used = Used(self._ours, self._probes, seed)
         right = _mistaken(exercise, setting, frozenset())
