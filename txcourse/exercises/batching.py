@@ -363,30 +363,24 @@ def _check_size(batches: list[list[int]], lengths: list[int], max_tokens: int) -
             )
     if all(len(batch) <= max_tokens for batch in batches) and max(map(len, batches)) == max_tokens:
         raise Wrong(f"{text} You limit the number of examples, not that of tokens.", "counts_examples")
-    if all(sum(lengths[i] for i in batch) <= max_tokens for batch in batches if len(batch) > 1):
-        raise Wrong(
-            f"{text} Padding counts too: it is size × longest, not the sum of the lengths.",
-            "padding_not_counted",
-        )
-    if all(sum(sorted(lengths[i] for i in batch)[:-1]) <= max_tokens for batch in batches if len(batch) > 1):
-        without = all(
-            (len(batch) - 1) * sorted(lengths[i] for i in batch)[-2] <= max_tokens for batch in over
-        )
-        if without:
-            raise Wrong(
-                f"{text} Your batches have one example too many: look before you add it.",
-                "one_example_too_many",
-            )
-        raise Wrong(
-            f"{text} Padding counts too: it is size × longest, not the sum of the lengths.",
-            "padding_not_counted",
-        )
-    if all(len(batch) * min(lengths[i] for i in batch) <= max_tokens for batch in batches):
-        raise Wrong(f"{text} It is size × longest, not size × shortest.", "shortest_counts")
-    if all(len(batch) * lengths[batch[0]] <= max_tokens for batch in batches):
-        raise Wrong(f"{text} It is size × longest, not size × the length of the first.", "first_counts")
-    if all(len(batch) * lengths[batch[-1]] <= max_tokens for batch in batches):
+    several = [batch for batch in batches if len(batch) > 1]
+    if all(len(batch) * lengths[batch[-1]] <= max_tokens for batch in several):
         raise Wrong(f"{text} It is size × longest, not size × the length of the last.", "newest_counts")
+    sums = [sum(lengths[i] for i in batch) for batch in several]
+    if max(sums) <= max_tokens and sum(sums) / len(sums) > 0.8 * max_tokens:
+        raise Wrong(
+            f"{text} Padding counts too: it is size × longest, not the sum of the lengths.",
+            "padding_not_counted",
+        )
+    if all(len(batch) * lengths[batch[0]] <= max_tokens for batch in several):
+        raise Wrong(f"{text} It is size × longest, not size × the length of the first.", "first_counts")
+    by_length = [sorted(lengths[i] for i in batch) for batch in over]
+    if all((len(x) - 1) * x[-1] <= max_tokens for x in by_length):
+        raise Wrong(
+            f"{text} Your batches have one example too many: look before you add it.", "one_example_too_many"
+        )
+    if all(len(x) * x[0] <= max_tokens for x in by_length):
+        raise Wrong(f"{text} It is size × longest, not size × shortest.", "shortest_counts")
     if all(cost(batch) <= 1.1 * max_tokens for batch in over):
         raise Wrong(f"{text} The limit has to hold for every batch.", "slightly_too_large")
     raise Wrong(text, "batches_too_large")
@@ -442,6 +436,7 @@ def _token_long(c: Context) -> None:
     lengths = [*_lengths(c.seed, 30), 300, 260]
     batches = _token_properties(c, lengths, 200)
     _token_properties(c, [300, 5, 6], 200)
+    _token_properties(c, [300], 200)
     if [30] not in batches or [31] not in batches:
         raise Wrong(
             "A single example longer than max_tokens should be a batch of its own.", "long_examples_not_alone"
@@ -557,13 +552,13 @@ EXERCISES = (
         ),
         reference=solutions.token_batches,
         tests=(
+            Test("inputs_kept", "leaves lengths as they were", _token_kept),
             Test("every", "has every example once", _token_every),
             Test("size", "size × longest is at most max_tokens", _token_size),
             Test("padding", "puts like lengths together: at most 10 % padding", _token_padding),
             Test("long", "makes a batch of its own of an example above max_tokens", _token_long, crash="crashes_for_long_examples"),
             Test("same", "gives the same batches for the same call", _token_same, crash="crashes_with_seed"),
             Test("seed", "shuffles the order of the batches by the seed", _token_seed, crash="crashes_with_seed"),
-            Test("inputs_kept", "leaves lengths as they were", _token_kept),
         ),
         probes=lambda seed: [Probe((_lengths(seed, 20), 60))],
     ),
