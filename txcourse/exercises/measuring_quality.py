@@ -476,8 +476,6 @@ _BLEU = (
 def _ngrams(on: frozenset[str], tokens: Sequence[str], n: int) -> list[Any]:
     if "lower_case" in on:
         tokens = [t.lower() for t in tokens]
-    if "characters" in on:
-        tokens = list(" ".join(tokens))
     last = len(tokens) if "partial_ngrams" in on else len(tokens) - n + 1 - ("last_ngram_missing" in on)
     if "skip_grams" in on:
         return [tuple(tokens[i : i + 2 * n : 2]) for i in range(last) if len(tokens[i : i + 2 * n : 2]) == n]
@@ -505,6 +503,8 @@ def _bleu_variant(on: frozenset[str]) -> Callable[..., Any]:
         pairs = list(zip(hypotheses, references, strict=True))
         if "arguments_exchanged" in on:
             pairs = [(r, h) for h, r in pairs]
+        if "characters" in on:
+            pairs = [(list(" ".join(h)), list(" ".join(r))) for h, r in pairs]
         if "short_sentences_skipped" in on:
             pairs = [(h, r) for h, r in pairs if len(h) >= 4]
         if "sentence_average" in on:
