@@ -1,6 +1,7 @@
 """What an exercise consists of: statement, reference, tests, and the model of its known mistakes."""
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,6 +103,9 @@ class Context:
         self.generator = torch.Generator().manual_seed(seed)
         self._twins: dict[str, tuple[ModuleSubject, nn.Module] | None] = {}
         self._pairings: list[np.ndarray] = []  # found for other twins of this run, tried first
+        self._known: dict[
+            str, list[tuple[str, int]]
+        ] = {}  # the same by name: where each number of a parameter belongs
         self._paired: dict[int, tuple[Free, np.ndarray]] = {}  # by the id of the reference's twin
 
     def randn(self, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
@@ -207,13 +211,45 @@ class Context:
         for construct in right:
             for fixed in omissions(parameter_sizes(construct(**sizes)), ours.size(), exercise.optional):
                 theirs = Free(construct(**sizes).double().eval(), fixed)
-                pairing = matcher.pair(theirs, self._pairings)
+                pairing = matcher.pair(theirs, [*self._by_name(ours, theirs), *self._pairings])
                 if pairing is not None:
                     self._pairings.append(pairing)
+                    self._learn(ours, theirs, pairing)
                     matcher.agree(theirs, pairing, probes, self.seed)  # leaves equal random weights in both
                     self._paired[id(theirs.module)] = theirs, pairing
                     return ours, theirs.module
         return None
+
+    def _learn(self, ours: ModuleSubject, theirs: Free, pairing: np.ndarray) -> None:
+        places = [
+            (n, i)
+            for n, shape in zip(theirs.names, theirs.shapes(), strict=True)
+            for i in range(math.prod(shape))
+        ]
+        start = 0
+        for name, shape in ours.parameters():
+            end = start + math.prod(shape)
+            self._known[name] = [places[i] for i in pairing[start:end]]
+            start = end
+
+    def _by_name(self, ours: ModuleSubject, theirs: Free) -> list[np.ndarray]:
+        """The pairing in which every parameter has the place it had in another twin, and new ones those that are left."""
+        if not self._known or ours.size() != theirs.size():
+            return []
+        sizes = [math.prod(shape) for shape in theirs.shapes()]
+        starts = dict(zip(theirs.names, np.cumsum([0, *sizes[:-1]]), strict=True))
+        pairing = np.full(ours.size(), -1)
+        start = 0
+        for name, shape in ours.parameters():
+            places, end = self._known.get(name, []), start + math.prod(shape)
+            if len(places) == end - start and all(n in starts for n, _ in places):
+                pairing[start:end] = [starts[n] + i for n, i in places]
+            start = end
+        left = np.setdiff1d(np.arange(len(pairing)), pairing)
+        if len(left) != (pairing < 0).sum():
+            return []
+        pairing[pairing < 0] = left
+        return [pairing]
 
 
 def parameter_sizes(module: nn.Module) -> list[tuple[str, int]]:

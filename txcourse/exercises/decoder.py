@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
+from txcourse.checking.guard import CandidateError
 from txcourse.exercises import multi_head_attention as attention
 from txcourse.exercises.attention import random_mask
 from txcourse.exercises.encoder import (
@@ -44,6 +45,8 @@ from txcourse.solutions.attention import causal_mask
 
 LAYER = (
     Mistake("memory_ignored", "cross", "The cross-attention takes keys and values from the decoder itself: the memory is not used."),
+    Mistake("memory_ignored_under_tgt_mask", "cross", "The second attention takes keys and values from the decoder itself, with tgt_mask: the memory is not used."),
+    Mistake("memory_ignored_under_memory_mask", "cross", "The cross-attention takes keys and values from the decoder itself: the memory is not used."),
     Mistake("memory_as_query", "cross", "The memory gives the queries of the cross-attention and the decoder keys and values; it should be the other way round."),
     Mistake("values_from_decoder", "cross", "The cross-attention takes its keys from the memory and its values from the decoder; both are the memory."),
     Mistake("keys_from_decoder", "cross", "The cross-attention takes its values from the memory and its keys from the decoder; both are the memory."),
@@ -119,7 +122,12 @@ def decoder_layer(on: frozenset[str]) -> type[nn.Module]:
                 if "cross_attention_gets_layer_input" in on:
                     y = self.norms[1](start) if self.pre else start
                 query, key, value = y, memory, memory
+                mask = masks[1]
                 if "memory_ignored" in on:
+                    key, value, mask = y, y, None
+                elif "memory_ignored_under_tgt_mask" in on:
+                    key, value, mask = y, y, masks[0]
+                elif "memory_ignored_under_memory_mask" in on:
                     key = value = y
                 elif "memory_as_query" in on:
                     query, key, value = memory, y, y
@@ -129,9 +137,8 @@ def decoder_layer(on: frozenset[str]) -> type[nn.Module]:
                     key = y
                 elif "memory_joined_to_decoder" in on:
                     key = value = torch.cat([memory, y], dim=1)
-                    mask = None if masks[1] is None else _widened(masks[1], y.shape[1])
-                    return self.dropout(self.cross_attention(query, key, value, mask))
-                return self.dropout(self.cross_attention(query, key, value, masks[1]))
+                    mask = None if mask is None else _widened(mask, y.shape[1])
+                return self.dropout(self.cross_attention(query, key, value, mask))
 
             def fed(y: Tensor) -> Tensor:
                 if "feed_forward_gets_layer_input" in on:
@@ -250,8 +257,16 @@ def _probes(seed: int) -> list[Probe]:
 
 
 def _shape(c: Context) -> None:
-    for t, s in ((_T, _S), (1, _S), (_T, 1)):
-        got = one_tensor(c.build().call(c.randn(_B, t, _D), c.randn(_B, s, _D)))
+    module = c.build()
+    for t, s in ((_T, _T), (_T, _S), (1, _S), (_T, 1)):
+        try:
+            got = one_tensor(module.call(c.randn(_B, t, _D), c.randn(_B, s, _D)))
+        except CandidateError as error:
+            if t == s or error.kind != "raised":
+                raise
+            raise Wrong(
+                f"With {t} target and {s} source positions: {error.sentence}", "needs_equal_lengths"
+            ) from error
         c.expect(got, torch.zeros(_B, t, _D), "the output", axes="batch target d_model", atol=math.inf)
 
 
@@ -375,9 +390,9 @@ def _kept(c: Context) -> None:
 
 
 def _stack_registered(c: Context) -> None:
+    three_layers(c)
     registered(c, "Two layers with weights of their own and, in post-norm, nothing else")
     registered(c, "Two layers with weights of their own and, in pre-norm, a final LayerNorm", norm_first=True)
-    three_layers(c)
 
 
 def _one_layer(c: Context) -> None:
@@ -414,7 +429,7 @@ EXERCISES = (
         ),
         reference=solutions.DecoderLayer,
         tests=(
-            Test("shape", "gives (B, T, d_model), also without masks and for one position", _shape, crash="needs_equal_lengths"),
+            Test("shape", "gives (B, T, d_model), also without masks and for one position", _shape),
             Test("registered", "has two attentions, feed-forward and three norms that PyTorch sees", _layer_registered),
             Test("alone", "treats each sample alone, and the memory as a set", _alone),
             Test("future", "with a causal mask never sees the future", _future),
@@ -443,14 +458,14 @@ EXERCISES = (
         ),
         reference=solutions.Decoder,
         tests=(
-            Test("shape", "gives (B, T, d_model), also without masks and for one position", _shape, crash="needs_equal_lengths"),
+            Test("shape", "gives (B, T, d_model), also without masks and for one position", _shape),
             Test("registered", "has layers with weights of their own, and a final norm in pre-norm only", _stack_registered),
             Test("alone", "treats each sample alone, and the memory as a set", _alone),
             Test("future", "with a causal mask never sees the future", _future),
             Test("memory", "sees all of the memory that is not hidden", _memory),
-            Test("one_layer", "with one layer equals this layer", _one_layer),
             Test("post_norm", "post-norm: equals the layers one after another", _post),
             Test("pre_norm", "pre-norm: equals the layers one after another, then LayerNorm", _pre),
+            Test("one_layer", "with one layer equals this layer", _one_layer),
             Test("gradients", "has the right gradients", _gradients),
             Test("dropout", "drops in training, nothing in evaluation", _dropout),
             Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _kept, crash="needs_contiguous_input"),

@@ -351,19 +351,19 @@ def _kept(c: Context) -> None:
 
 
 def _stack_registered(c: Context) -> None:
+    three_layers(c)
     registered(c, "Two layers with weights of their own and, in post-norm, nothing else")
     registered(c, "Two layers with weights of their own and, in pre-norm, a final LayerNorm", norm_first=True)
-    three_layers(c)
 
 
 def three_layers(c: Context) -> None:
-    if c.build(n_layers=3).size() == c.build().size():
-        one = c.build(n_layers=1).size() == c.build().size()
-        raise Wrong(
-            "Three layers have as many parameters as two: "
-            + ("layers share them." if one and c.build().size() < 2000 else "n_layers is not used."),
-            "layers_shared" if one and c.build().size() < 2000 else "n_layers_ignored",
-        )
+    one, two, three = (c.build(n_layers=n) for n in (1, 2, 3))
+    if not two.unregistered() and two.size() == three.size():
+        if one.size() == two.size() and len(two.parameters()) < 40:
+            raise Wrong(
+                "Three layers have as many parameters as one: the layers share them.", "layers_shared"
+            )
+        raise Wrong("Two and three layers have as many parameters: n_layers is not used.", "n_layers_ignored")
     registered(c, "Three layers with weights of their own", n_layers=3)
 
 
@@ -439,9 +439,9 @@ EXERCISES = (
             Test("shape", "gives (B, T, d_model), also without a mask and for one position", _shape),
             Test("registered", "has layers with weights of their own, and a final norm in pre-norm only", _stack_registered),
             Test("alone", "treats each sample alone, and positions alike", _alone),
-            Test("one_layer", "with one layer equals this layer", _one_layer),
             Test("post_norm", "post-norm: equals the layers one after another", _post),
             Test("pre_norm", "pre-norm: equals the layers one after another, then LayerNorm", _pre),
+            Test("one_layer", "with one layer equals this layer", _one_layer),
             Test("depth", "pre-norm ends with a LayerNorm", _depth),
             Test("hidden", "a hidden position has no influence", _hidden, crash="mask_not_broadcast"),
             Test("gradients", "has the right gradients", _gradients),
