@@ -350,6 +350,7 @@ _BEAM = (
     Mistake("eos_appended", "unfinished", "Prefixes that have not ended at max_len get eos as a last token; they stay without."),
     Mistake("length_counts_bos", "length", "The other convention: bos is counted in the length. Here the generated tokens are counted, eos too, bos not."),
     Mistake("length_without_eos", "length", "The other convention: eos is not counted in the length. Here the generated tokens are counted, eos too, bos not."),
+    Mistake("length_of_unfinished_counts_bos", "length", "bos is counted in the length of unfinished prefixes only; it is never counted."),
     Mistake("length_common", "length", "All sums are divided by the same length, that of the last step, so that length_penalty changes nothing; each is divided by its own."),
     Mistake("length_max_len", "length", "The sums are divided by max_len; each is divided by its own length."),
     Mistake("penalty_ignored", "penalty", "`length_penalty` has no effect: the score is the sum itself."),
@@ -408,6 +409,8 @@ def _beam_variant(on: frozenset[str]) -> Callable[..., Any]:
             n += 1
         elif "length_without_eos" in on:
             n -= ids[-1] == eos_id
+        elif "length_of_unfinished_counts_bos" in on:
+            n += ids[-1] != eos_id
         elif "length_common" in on:
             n = steps
         elif "length_max_len" in on:

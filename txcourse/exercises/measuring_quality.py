@@ -622,7 +622,7 @@ _BLEU_ZEROS: dict[str, tuple[list[str], list[str]]] = {
     "no 4-gram in common": (["a b c x d e f"], ["a b c y d e f"]),
     "no 2-gram in common": (["a b c d e"], ["e d c b a"]),
     "sentences of three tokens": (["a b c", "d e f"], ["a b c", "d e f"]),
-    "an empty hypothesis": ([""], ["a b c d"]),
+    "an empty hypothesis beside a short one": (["", "a b c"], ["a b c d", "a b c"]),
 }
 
 
