@@ -33,20 +33,22 @@ def diagnose(
     neutral = [frozenset(), *(frozenset([switch]) for switch in exercise.neutral)]
     if any(explained.is_like(taste) for taste in neutral):
         return ()
-    singles = [(m,) for m in exercise.mistakes]
-    searches: list[tuple[Sequence[tuple[Mistake, ...]], str]] = [(singles, way) for way in explained.ways]
+    ways = [*explained.ways]
     if explained.has_unused:
-        searches.insert(1, ([(_UNUSED,), *singles], "used"))
-    if most > 1:
-        pairs = [(a, b) for a, b in itertools.combinations(exercise.mistakes, 2) if a.axis != b.axis]
-        searches += [(pairs, way) for way in explained.ways]
-    for sets, way in searches:
-        for taste, mistakes in itertools.product(neutral, sets):
-            on = taste.union(m.id for m in mistakes if m is not _UNUSED)
-            if explained.is_like(on, way):
+        ways.insert(1, "used")
+    searches = [(1, neutral[0], way) for way in ways[:-1]]  # the likely ones first
+    searches += [(1, taste, way) for way in ways for taste in neutral]
+    searches += [(2, taste, way) for way in explained.ways for taste in neutral if most > 1]
+    for count, taste, way in dict.fromkeys(searches):
+        for mistakes in itertools.combinations(exercise.mistakes, count):
+            if len({m.axis for m in mistakes}) < count:
+                continue
+            if explained.is_like(taste.union(m.id for m in mistakes), way):
                 return mistakes
             if time.thread_time() > deadline:
                 return ()
+        if way == "used" and explained.is_like(taste, way):
+            return (_UNUSED,)
     return ()
 
 

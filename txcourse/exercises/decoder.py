@@ -309,7 +309,7 @@ def _future(c: Context) -> None:
         x, memory = _x(c), _x(c, _S)
         before = module.call(x, memory, causal_mask(_T))
         after = module.call(torch.cat([x[:, :3], _x(c)[:, 3:]], dim=1), memory, causal_mask(_T))
-        if not torch.equal(before[:, :3], after[:, :3]):
+        if not torch.allclose(before[:, :3], after[:, :3], atol=1e-12):
             t = int((before != after).any(-1).any(0).nonzero()[0])
             raise Wrong(f"With a causal mask, the output of position {t} changes when positions 3 and 4 do.")
         if torch.equal(before[:, 3:], after[:, 3:]):
@@ -341,7 +341,7 @@ def _memory(c: Context) -> None:
 def _large(c: Context) -> None:
     """Scores of ten thousands in the cross-attention: what is hidden stays hidden."""
     module, mask = c.build().double(), torch.tensor([True, True, False, False, False, False, False])
-    for scale in (1.0, 300.0):
+    for scale in (1.0, 3e5):
         x, memory = (
             c.randn(40, _T, _D, dtype=torch.float64),
             c.randn(40, _S, _D, dtype=torch.float64, scale=scale),
