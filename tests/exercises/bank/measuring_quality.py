@@ -172,6 +172,21 @@ def distance_maximum(a, b):
     return d[-1][-1]
 
 
+def distance_strips(a, b):
+    while a and b and a[-1] == b[-1]:
+        a.pop()
+        b.pop()
+    return distance_table(a, b)
+
+
+def distance_common_length(a, b):
+    d = np.zeros((len(a) + 1, len(b) + 1), dtype=int)
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            d[i + 1, j + 1] = d[i, j] + 1 if x == y else max(d[i, j + 1], d[i + 1, j])
+    return d[-1, -1]
+
+
 # -- error rates -----------------------------------------------------------------------------------------------------
 
 
@@ -451,7 +466,7 @@ RIGHT = {
 WRONG = {
     "edit_distance": [
         (distance_hamming, "positions_compared"),
-        (distance_hamming_crash, None),
+        (distance_hamming_crash, "positions_without_rest"),
         (distance_indel, "substitution_costs_2"),
         (distance_damerau, "transposition_costs_1"),
         (distance_zero_borders, "borders_zero"),
@@ -464,6 +479,8 @@ WRONG = {
         (distance_empty_crashes, "crashes_on_empty"),
         (distance_pops, "changes_its_input"),
         (distance_maximum, "largest"),
+        (distance_strips, "changes_its_input"),
+        (distance_common_length, "length_of_common_subsequence"),
     ],
     "error_rates": [
         (rates_macro, "mean_of_rates"),

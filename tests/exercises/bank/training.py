@@ -994,7 +994,7 @@ WRONG = {
         (noam_linear_then_constant, "constant_after_warmup"),
         (noam_peak, "peak_is_one"),
         (noam_exchanged, "exponents_exchanged"),
-        (noam_crashes_and_no_factor, "step_0_fails"),
+        (noam_crashes_and_no_factor, "factor_ignored"),
         (noam_linear_decay, "linear_decay"),
     ],
     "adam_step": [
