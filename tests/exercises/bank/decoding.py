@@ -699,7 +699,7 @@ WRONG = {
         (_G(result=lambda tgt: tgt[:, 1:]), "bos_dropped"),
         (_G(result=lambda tgt: tgt.tolist()), "returns_list"),
         (_G(result=lambda tgt: tgt[0]), "returns_first_row"),
-        (_G(pad_after=False, evaluate=False), "no_evaluation_mode"),
+        (_G(pad_after=False, evaluate=False), "continues_after_eos"),
         (greedy_samples, "samples"),
         (greedy_item, "one_source_only"),
         (greedy_eos_together, "stops_only_together"),
