@@ -715,7 +715,7 @@ WRONG = {
         (table_exchanged, "sine_and_cosine_exchanged"),
         (table_odd_crash, "odd_d_model_crashes"),
         (table_odd_numpy, "odd_d_model_refused"),
-        (table_crash_and_halved, "exponent_halved+odd_d_model_crashes"),
+        (table_crash_and_halved, "exponent_halved"),
         (table_from_one, "positions_from_one"),
         (table_sign, "frequency_inverted"),
         (table_batched, "axis_in_front"),
