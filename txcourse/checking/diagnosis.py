@@ -4,7 +4,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from torch import Tensor
@@ -133,15 +133,23 @@ class _Module:
     ways = ("tensors", "any")
 
     def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
-        built: list[_Built] = []
-        for setting in exercise.settings:
+        first, *others = exercise.settings
+        self._built: list[_Built] = [_Built(exercise, first, subject, seed)]
+        self._others = [partial(_Built, exercise, setting, subject, seed) for setting in others]
+        self.has_unused = self._built[0].has_unused
+
+    def _settings(self) -> Iterator["_Built"]:
+        yield from self._built
+        while self._others:  # made when the first one does not tell
+            make = self._others.pop(0)
             try:
-                built.append(_Built(exercise, setting, subject, seed))
+                built = make()
             except CandidateError as error:
-                if error.kind == "timeout" or not built:
+                if error.kind == "timeout":
                     raise
-        self._built = built
-        self.has_unused = any(built.has_unused for built in built)
+                continue
+            self._built.append(built)
+            yield built
 
     def is_like(self, on: frozenset[str], way: str = "any") -> bool:
         """Whether the reference with these mistakes behaves alike.
@@ -149,7 +157,7 @@ class _Module:
         `way`: "tensors", with the same parameters in any order, the quick way; "any", in any layout; "used", without
         the parameters that have no say.
         """
-        return all(built.is_like(on, way) for built in self._built)
+        return all(built.is_like(on, way) for built in self._settings())
 
 
 class _Built:
@@ -173,10 +181,18 @@ class _Built:
             [b for b in exercise.reference(**sizes).double().buffers() if b.is_floating_point()]
         )
         self._matcher = Matcher(self._ours, self._probes, seed, exercise.precision)
-        self._used = Used(self._ours, self._probes, seed)
-        right = _mistaken(exercise, setting, frozenset())
-        without_say = right.size() - Used(right, self._probes, seed).size()  # a bias of keys, for example
-        self.has_unused = self._ours.size() - self._used.size() > without_say
+
+    @cached_property
+    def _used(self) -> Used:
+        return Used(self._ours, self._probes, self._seed)
+
+    @cached_property
+    def has_unused(self) -> bool:
+        right = _mistaken(self._exercise, self._setting, frozenset())
+        without_say = (
+            right.size() - Used(right, self._probes, self._seed).size()
+        )  # a bias of keys, for example
+        return self._ours.size() - self._used.size() > without_say
 
     @cached_property
     def _matcher_of_used(self) -> Matcher:
@@ -186,7 +202,7 @@ class _Built:
         good, bad = [], []
         for probe in probes:
             try:
-                self._ours.respond([probe], 0)
+                self._ours.outputs([probe])
                 good.append(probe)
             except CandidateError as error:
                 if error.kind == "timeout":
@@ -232,7 +248,7 @@ class _Built:
     @staticmethod
     def _raises(module: Adjustable, probe: Probe) -> bool:
         try:
-            module.respond([probe], 0)
+            module.outputs([probe])
         except Exception:
             return True
         return False

@@ -13,7 +13,6 @@ for all values. The pairing is found as one tests graphs for isomorphism, by ref
 When the modules compute different functions, outputs or colours disagree, mostly in the first round.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from txcourse.checking.compare import difference
 from txcourse.checking.subject import outputs, respond
 
-_CLOSE = 1e-8  # relative; float64 on both sides
+PRECISION = 1e-8  # relative; float64 on both sides
 
 
 class Adjustable(Protocol):
@@ -110,7 +109,7 @@ class Used:
         return values, gradient[self._mask]
 
 
-def same_output(probe: Any, a: Any, b: Any, precision: float = _CLOSE) -> bool:
+def same_output(probe: Any, a: Any, b: Any, precision: float = PRECISION) -> bool:
     rtol, atol = 100 * precision, precision
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.shape != b.shape or a.dtype != b.dtype:
@@ -127,7 +126,7 @@ def _same_outputs(probes: Sequence[Any], ours: list[Any], theirs: list[Any], pre
 class Matcher:
     """A candidate that is to be matched with one or many references."""
 
-    def __init__(self, candidate: Adjustable, probes: Sequence[Any], seed: int, precision: float = _CLOSE):
+    def __init__(self, candidate: Adjustable, probes: Sequence[Any], seed: int, precision: float = PRECISION):
         self._candidate, self._probes, self._seed = candidate, probes, seed
         self._precision = precision
         self._same: dict[tuple[int, ...], Tensor] = {}  # the value of every tensor of this shape
@@ -144,8 +143,13 @@ class Matcher:
         self._candidate.write(values)
         return self._candidate.outputs(self._probes)
 
-    def pair(self, reference: Adjustable, guesses: Sequence[np.ndarray] = ()) -> np.ndarray | None:
-        """Element i of the candidate's weights is element `pairing[i]` of the reference's; None without a pairing."""
+    def pair(
+        self, reference: Adjustable, guesses: Sequence[np.ndarray] = (), short: bool = False
+    ) -> np.ndarray | None:
+        """Element i of the candidate's weights is element `pairing[i]` of the reference's; None without a pairing.
+
+        `short`: only guesses and the same parameters in another order are tried.
+        """
         if self._candidate.size() != reference.size():
             return None
         if self._gives(
@@ -161,17 +165,19 @@ class Matcher:
             longer = np.concatenate([guess[:n], np.arange(len(guess), n)])
             if longer.max() < n and self.agree(reference, longer, self._probes, self._seed):
                 return longer
+        if short:
+            return None
         # Where noise is allowed for it may also grow on the way: be less exact then; `agree` decides in the end.
-        ladder = (1,) if self._precision == _CLOSE else (1, 30, 1000)
-        for looser, (at_once, probes) in itertools.product(ladder, ((True, 1), (True, 2), (False, 2))):
+        for looser in (1,) if self._precision == PRECISION else (1, 30, 1000):
             precision = looser * self._precision
-            pairing, chosen = _refine(
-                self._candidate, reference, self._probes[:probes], self._seed, at_once, precision
-            )
-            if pairing is not None and self.agree(reference, pairing, self._probes, self._seed):
-                return pairing
-            if pairing is None and not chosen and len(ladder) == 1:  # they differ whatever is chosen
-                break
+            for at_once, probes in ((True, 1), (True, 2), (False, 2)):
+                pairing, chosen = _refine(
+                    self._candidate, reference, self._probes[:probes], self._seed, at_once, precision
+                )
+                if pairing is not None and self.agree(reference, pairing, self._probes, self._seed):
+                    return pairing
+                if pairing is None and not chosen:  # they differ whatever is chosen
+                    break
         return None
 
     def _gives(self, reference: Adjustable, values: Tensor, wanted: list[Any]) -> bool:

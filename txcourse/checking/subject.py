@@ -142,13 +142,18 @@ class ModuleSubject:
 
     def __init__(self, module: Any, watchdog: Watchdog):
         self._module, self.watchdog = module, watchdog
+        self._dtype = torch.float32
 
     @property
     def is_module(self) -> bool:
         return isinstance(self._module, nn.Module)
 
     def _do(self, function: Callable[[], Any]) -> Any:
-        return guarded(self.watchdog, function)
+        torch.set_default_dtype(self._dtype)  # so that tables made on the fly are as exact as the weights
+        try:
+            return guarded(self.watchdog, function)
+        finally:
+            torch.set_default_dtype(torch.float32)
 
     def _method(self, method: str) -> Callable[..., Any]:
         return self._module if method == "forward" else getattr(self._module, method)
@@ -177,6 +182,7 @@ class ModuleSubject:
 
     def double(self) -> "ModuleSubject":
         self._do(lambda: self._module.double())
+        self._dtype = torch.float64
         return self
 
     def sharpen(self, tables: Sequence[Tensor]) -> None:

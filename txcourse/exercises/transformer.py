@@ -212,7 +212,6 @@ MODEL = (
     Mistake("causal_mask_strict", "model_mask", "A target position cannot see itself: the diagonal of the causal mask should be True."),
     Mistake("causal_mask_sees_next", "model_mask", "A target position sees the next one: the diagonal of the causal mask is off by one."),
     Mistake("causal_mask_transposed", "model_mask", "The causal mask is upside down: positions see the future and not the past."),
-    Mistake("causal_or_padding", "model_mask", "Causal mask and padding mask are joined by or; a position may be attended to when both allow it."),
     Mistake("no_source_padding_mask", "model_mask", "The encoder attends to padding: it gets no padding mask."),
     Mistake("no_memory_padding_mask", "model_mask", "The decoder attends to the padding of the source: its cross-attention gets no padding mask."),
     Mistake("no_padding_masks", "model_mask", "Padding of the source is attended to, in the encoder and in the decoder."),
@@ -344,8 +343,6 @@ def transformer(on: frozenset[str]) -> type[nn.Module]:
             elif "causal_mask_transposed" in on:
                 causal = causal.T
             tgt_mask = real if "no_causal_mask" in on else real & causal
-            if "causal_or_padding" in on:
-                tgt_mask = real | causal
             memory_mask = padding_mask(src, self.pad_id)
             if {"no_memory_padding_mask", "no_padding_masks"} & on:
                 memory_mask = torch.ones_like(memory_mask)
@@ -688,7 +685,6 @@ EXERCISES = (
         probes=_probes,
         sizes=_SIZES,
         settings=({}, {"norm_first": True}, {"tie_embeddings": True}, {"tie_embeddings": "all", "src_vocab": 10}),
-        neutral=EPS[:1],
         also_right=(*(frozenset([eps]) for eps in EPS), frozenset(["embedding_not_scaled", "logits_scaled"])),
         optional=tuple((*some, *more) for some in _BIASES for more in ((), ("output.bias",)) if some or more),
         precision=1e-6,
