@@ -83,7 +83,9 @@ class Watchdog:
         finally:
             while True:  # until nothing more arrives: neither of the two may be left out
                 try:
-                    sys.settrace(tracing)  # first: with the tracing of _TimedOut even the call of _disarm would raise
+                    sys.settrace(
+                        tracing
+                    )  # first: with the tracing of _TimedOut even the call of _disarm would raise
                     self._disarm()
                     break
                 except _TimedOut:

@@ -21,8 +21,12 @@ SCALE = (
         "scale",
         "Your scores are divided by the root of the number of keys, not by √d_k.",
     ),
-    Mistake("scale_by_sqrt_d_v", "scale", "Your scores are divided by √d_v, the width of the values, not by √d_k."),
-    Mistake("multiplied_by_scale", "scale", "Your scores are multiplied by √d_k; they should be divided by it."),
+    Mistake(
+        "scale_by_sqrt_d_v", "scale", "Your scores are divided by √d_v, the width of the values, not by √d_k."
+    ),
+    Mistake(
+        "multiplied_by_scale", "scale", "Your scores are multiplied by √d_k; they should be divided by it."
+    ),
     Mistake(
         "scale_after_softmax",
         "scale",
@@ -74,7 +78,9 @@ OTHER = (
 def attend(on: frozenset[str]) -> Callable[..., tuple[Tensor, Tensor]]:
     """scaled_dot_product_attention with the mistakes in `on`; without any, right."""
 
-    def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def attention(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         if "weights_from_values" in on:
             key = value
         flipped = key.reshape(*key.shape[:-2], key.shape[-1], key.shape[-2])
@@ -141,7 +147,9 @@ def attend(on: frozenset[str]) -> Callable[..., tuple[Tensor, Tensor]]:
     return attention
 
 
-def _inputs(seed: int, dtype: torch.dtype = torch.float32, scale: float = 1.5) -> tuple[Tensor, Tensor, Tensor]:
+def _inputs(
+    seed: int, dtype: torch.dtype = torch.float32, scale: float = 1.5
+) -> tuple[Tensor, Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)
     query = scale * torch.randn(2, 3, 5, 4, generator=g, dtype=dtype)  # (B, h, T_q, d_k)
     key = scale * torch.randn(2, 3, 7, 4, generator=g, dtype=dtype)  # (B, h, T_k, d_k)
@@ -213,7 +221,9 @@ def _forbidden(c: Context) -> None:
     after = c.subject.call(query, key, value, mask)[0]
     if not torch.allclose(before[:, :, 3], after[:, :, 3], atol=1e-6):
         j = int(hidden.nonzero()[0])
-        raise Wrong(f"Row 3 attends to position {j}, which the mask forbids: changing that key and value changes it.")
+        raise Wrong(
+            f"Row 3 attends to position {j}, which the mask forbids: changing that key and value changes it."
+        )
 
 
 def _large_scores(c: Context) -> None:
@@ -275,7 +285,9 @@ def _dtype(c: Context) -> None:
     inputs = _inputs(c.seed, torch.float64)
     for got in c.subject.call(*inputs, random_mask(c.seed, 5, 7)):
         if got.dtype != torch.float64:
-            raise Wrong(f"For float64 inputs the results should be float64; yours are {got.dtype}.", "wrong_dtype")
+            raise Wrong(
+                f"For float64 inputs the results should be float64; yours are {got.dtype}.", "wrong_dtype"
+            )
     _expect_attention(c, *inputs, tolerance=1e-10)
 
 

@@ -141,7 +141,12 @@ def _merge_inverse(c: Context) -> None:
 
 # -- the module ------------------------------------------------------------------------------------------------------
 
-_BIASES = ("w_q.bias", "w_k.bias", "w_v.bias", "w_o.bias")  # the paper has none, nn.MultiheadAttention has all
+_BIASES = (
+    "w_q.bias",
+    "w_k.bias",
+    "w_v.bias",
+    "w_o.bias",
+)  # the paper has none, nn.MultiheadAttention has all
 OPTIONAL = tuple(some for n in range(1, 5) for some in combinations(_BIASES, n))
 USUAL_OPTIONAL = (_BIASES, _BIASES[:3], _BIASES[3:], _BIASES[1:2])  # in whole layers: what people leave out
 MODULE = (

@@ -120,7 +120,10 @@ class LayerFlat(nn.Module):
         super().__init__()
         self.ln1, self.ln2, self.ln3 = (nn.LayerNorm(d_model, eps=1e-6) for _ in range(3))
         self.fc1, self.fc2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
-        self.src_attn, self.self_attn = Attention(d_model, n_heads, dropout), Attention(d_model, n_heads, dropout)
+        self.src_attn, self.self_attn = (
+            Attention(d_model, n_heads, dropout),
+            Attention(d_model, n_heads, dropout),
+        )
         self.p, self.pre = dropout, norm_first
 
     def forward(self, x, memory, tgt_mask=None, memory_mask=None):
@@ -172,8 +175,16 @@ class LayerLibrary(nn.Module):
         self.h = n_heads
         self.self_attn = nn.MultiheadAttention(d_model, n_heads, dropout=dropout, batch_first=True)
         self.multihead_attn = nn.MultiheadAttention(d_model, n_heads, dropout=dropout, batch_first=True)
-        self.linear1, self.dropout, self.linear2 = nn.Linear(d_model, d_ff), nn.Dropout(dropout), nn.Linear(d_ff, d_model)
-        self.norm1, self.norm2, self.norm3 = nn.LayerNorm(d_model), nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.linear1, self.dropout, self.linear2 = (
+            nn.Linear(d_model, d_ff),
+            nn.Dropout(dropout),
+            nn.Linear(d_ff, d_model),
+        )
+        self.norm1, self.norm2, self.norm3 = (
+            nn.LayerNorm(d_model),
+            nn.LayerNorm(d_model),
+            nn.LayerNorm(d_model),
+        )
         self.norm_first = norm_first
 
     def attend(self, module, x, source, mask):
@@ -325,14 +336,22 @@ class LayerPreNormed(Layer):
 
 class LayerNoResidual(Layer):
     def around(self, i, x, sublayer):
-        return self.drop(sublayer(self.norms[i](x))) if self.norm_first else self.norms[i](self.drop(sublayer(x)))
+        return (
+            self.drop(sublayer(self.norms[i](x)))
+            if self.norm_first
+            else self.norms[i](self.drop(sublayer(x)))
+        )
 
 
 class LayerNoCrossResidual(Layer):
     def around(self, i, x, sublayer):
         if i != 1:
             return super().around(i, x, sublayer)
-        return self.drop(sublayer(self.norms[i](x))) if self.norm_first else self.norms[i](self.drop(sublayer(x)))
+        return (
+            self.drop(sublayer(self.norms[i](x)))
+            if self.norm_first
+            else self.norms[i](self.drop(sublayer(x)))
+        )
 
 
 class LayerMemoryDetached(Layer):
@@ -364,7 +383,9 @@ class Stack(nn.Module):
 
     def __init__(self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
         super().__init__()
-        self.layers = nn.ModuleList([self.layer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)])
+        self.layers = nn.ModuleList(
+            [self.layer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)]
+        )
         self.norm = nn.LayerNorm(d_model) if norm_first else None
 
     def finish(self, x):
@@ -392,7 +413,9 @@ class StackFused(nn.Module):
     def __init__(self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
         super().__init__()
         self.out = nn.LayerNorm(d_model) if norm_first else nn.Identity()
-        self.stack = nn.Sequential(*[LayerFused(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)])
+        self.stack = nn.Sequential(
+            *[LayerFused(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)]
+        )
 
     def forward(self, x, memory, tgt_mask=None, memory_mask=None, **unused):
         for block in self.stack:

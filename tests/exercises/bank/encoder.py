@@ -223,11 +223,17 @@ class LayerHeads(nn.Module):
         super().__init__()
         d_k = d_model // n_heads
         self.heads = nn.ModuleList(
-            nn.ModuleDict({n: nn.Linear(d_model, d_k) for n in ("query", "key", "value")}) for _ in range(n_heads)
+            nn.ModuleDict({n: nn.Linear(d_model, d_k) for n in ("query", "key", "value")})
+            for _ in range(n_heads)
         )
         self.proj = nn.Linear(d_model, d_model)
         self.ff, self.drop = feed_forward(d_model, d_ff, dropout), nn.Dropout(dropout)
-        self.ln1, self.ln2, self.norm_first, self.d_k = nn.LayerNorm(d_model), nn.LayerNorm(d_model), norm_first, d_k
+        self.ln1, self.ln2, self.norm_first, self.d_k = (
+            nn.LayerNorm(d_model),
+            nn.LayerNorm(d_model),
+            norm_first,
+            d_k,
+        )
 
     def attend(self, x, mask):
         out = []
@@ -486,7 +492,9 @@ class LayerQueryAxis(Layer):
 class Stack(nn.Module):
     def __init__(self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
         super().__init__()
-        self.layers = nn.ModuleList([Layer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)])
+        self.layers = nn.ModuleList(
+            [Layer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)]
+        )
         self.final = nn.LayerNorm(d_model) if norm_first else nn.Identity()
 
     def forward(self, x, mask=None):
@@ -602,7 +610,9 @@ class StackEarlyReturn(Stack):
 class StackOneLess(Stack):
     def __init__(self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
         super().__init__(n_layers, d_model, n_heads, d_ff, dropout, norm_first)
-        self.layers = nn.ModuleList([Layer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(1, n_layers)])
+        self.layers = nn.ModuleList(
+            [Layer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(1, n_layers)]
+        )
 
 
 class StackResidual(Stack):
@@ -639,7 +649,9 @@ class StackTen(Stack):
 class StackNoScale(Stack):
     def __init__(self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
         super().__init__(n_layers, d_model, n_heads, d_ff, dropout, norm_first)
-        self.layers = nn.ModuleList([LayerNoScale(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)])
+        self.layers = nn.ModuleList(
+            [LayerNoScale(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)]
+        )
 
 
 RIGHT = {

@@ -26,7 +26,9 @@ class Plain(nn.Module):
 class InSequence(nn.Module):
     def __init__(self, d_model, d_ff, dropout=0.0):
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Dropout(dropout), nn.Linear(d_ff, d_model))
+        self.net = nn.Sequential(
+            nn.Linear(d_model, d_ff), nn.ReLU(), nn.Dropout(dropout), nn.Linear(d_ff, d_model)
+        )
 
     def forward(self, x):
         return self.net(x)
@@ -70,7 +72,9 @@ class PositionByPosition(nn.Module):
     def forward(self, x):
         out = []
         for t in range(x.size(1)):
-            out.append(self.down(torch.relu(self.drop(self.up(x[:, t])))))  # the same after or before the ReLU
+            out.append(
+                self.down(torch.relu(self.drop(self.up(x[:, t]))))
+            )  # the same after or before the ReLU
         return torch.stack(out, dim=1)
 
 
