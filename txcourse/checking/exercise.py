@@ -106,6 +106,7 @@ class Context:
         self._pairings: list[np.ndarray] = []  # found for other twins of this run, tried first
         # The same by name: where each number of a parameter belongs, None where it has no say.
         self._known: dict[str, list[tuple[str, int] | None]] = {}
+        self._met: set[str] = set()  # parameters of the reference
         self._paired: dict[int, tuple[Free, np.ndarray]] = {}  # by the id of the reference's twin
 
     def randn(self, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
@@ -240,6 +241,7 @@ class Context:
         start = 0
         for name, shape in ours.parameters():
             end = start + math.prod(shape)
+            self._met.update(theirs.names)
             self._known[name] = [places[i] if has_say[i] else None for i in pairing[start:end]]
             start = end
 
@@ -261,8 +263,11 @@ class Context:
                 owners.append((start, end, sorted(names)))
             start = end
         left = set(range(len(pairing))) - set(pairing.tolist())
-        for start, end, owned in owners:  # first what is left of the parameters that this one belongs to
-            own = [i for n in owned for i in spans[n] if i in left]
+        # First what is left of the parameters that this one belongs to, then of those that were there before.
+        before = [i for name in spans if name in self._met for i in spans[name]]
+        for start, end, owned in [*owners, *((a, b, []) for a, b, _ in owners)]:
+            candidates = [i for n in owned for i in spans[n]] if owned else before
+            own = [i for i in candidates if i in left]
             for k, i in zip(np.flatnonzero(pairing[start:end] < 0), own, strict=False):
                 pairing[start + k] = i
                 left.discard(i)
