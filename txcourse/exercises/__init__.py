@@ -1,7 +1,6 @@
 """The exercises of the course: one module per notebook, in the order of the course."""
 
 import importlib
-import importlib.util
 import random
 from functools import cache
 from typing import Any
@@ -29,12 +28,8 @@ MODULES = (
 
 @cache
 def _all() -> dict[str, Exercise]:
-    modules = [
-        importlib.import_module(f"txcourse.exercises.{name}")
-        for name in MODULES
-        if importlib.util.find_spec(f"txcourse.exercises.{name}")
-    ]
-    return {exercise.name: exercise for module in modules for exercise in getattr(module, "EXERCISES", ())}
+    modules = [importlib.import_module(f"txcourse.exercises.{name}") for name in MODULES]
+    return {exercise.name: exercise for module in modules for exercise in module.EXERCISES}
 
 
 def names() -> list[str]:
