@@ -106,7 +106,6 @@ class Context:
         self._pairings: list[np.ndarray] = []  # found for other twins of this run, tried first
         # The same by name: where each number of a parameter belongs, None where it has no say.
         self._known: dict[str, list[tuple[str, int] | None]] = {}
-        self._met: set[str] = set()  # parameters of the reference
         self._paired: dict[int, tuple[Free, np.ndarray]] = {}  # by the id of the reference's twin
 
     def randn(self, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
@@ -241,7 +240,6 @@ class Context:
         start = 0
         for name, shape in ours.parameters():
             end = start + math.prod(shape)
-            self._met.update(theirs.names)
             self._known[name] = [places[i] if has_say[i] else None for i in pairing[start:end]]
             start = end
 
@@ -255,19 +253,26 @@ class Context:
             start += math.prod(shape)
         pairing, start = np.full(ours.size(), -1), 0
         owners: list[tuple[int, int, list[str]]] = []
+        strangers: list[tuple[int, int]] = []
         for name, shape in ours.parameters():
             places, end = self._known.get(name, []), start + math.prod(shape)
             names = {place[0] for place in places if place}
             if len(places) == end - start and names <= spans.keys():
                 pairing[start:end] = [-1 if p is None else spans[p[0]][p[1]] for p in places]
                 owners.append((start, end, sorted(names)))
+            else:
+                strangers.append((start, end))
             start = end
         left = set(range(len(pairing))) - set(pairing.tolist())
-        # First what is left of the parameters that this one belongs to, then of those that were there before.
-        before = [i for name in spans if name in self._met for i in spans[name]]
-        for start, end, owned in [*owners, *((a, b, []) for a, b, _ in owners)]:
-            candidates = [i for n in owned for i in spans[n]] if owned else before
-            own = [i for i in candidates if i in left]
+        whole = [name for name in spans if left.issuperset(spans[name])]
+        for start, end in strangers:  # new ones take the place of a new one of their size
+            name = next((n for n in whole if len(spans[n]) == end - start), None)
+            if name is not None:
+                pairing[start:end] = spans[name]
+                left.difference_update(spans[name])
+                whole.remove(name)
+        for start, end, owned in owners:
+            own = [i for n in owned for i in spans[n] if i in left]
             for k, i in zip(np.flatnonzero(pairing[start:end] < 0), own, strict=False):
                 pairing[start + k] = i
                 left.discard(i)
