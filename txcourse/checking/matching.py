@@ -129,7 +129,6 @@ class Matcher:
     def __init__(self, candidate: Adjustable, probes: Sequence[Any], seed: int, precision: float = PRECISION):
         self._candidate, self._probes, self._seed = candidate, probes, seed
         self._precision = precision
-        self.almost = False  # a pairing was found that is right for the first probe alone
         self._same: dict[tuple[int, ...], Tensor] = {}  # the value of every tensor of this shape
         self._by_shape: tuple[list[Any], list[Tensor]] | None = None
         self._order = np.arange(candidate.size())
@@ -170,19 +169,15 @@ class Matcher:
             return None
         # Where noise is allowed for it may also grow on the way: be less exact then; `agree` decides in the end.
         for looser in (1,) if self._precision == PRECISION else (1, 30, 1000):
-            precision, nearly = looser * self._precision, False
+            precision = looser * self._precision
             for at_once, probes in ((True, 1), (True, 2), (False, 2)):
                 pairing, chosen = _refine(
                     self._candidate, reference, self._probes[:probes], self._seed, at_once, precision
                 )
                 if pairing is not None and self.agree(reference, pairing, self._probes, self._seed):
                     return pairing
-                if pairing is None and nearly:  # right on one probe and on no more: no other pairing helps
-                    self.almost = True
-                    return None
                 if pairing is None and not chosen:  # they differ whatever is chosen
                     break
-                nearly = pairing is not None and self.agree(reference, pairing, self._probes[:1], self._seed)
         return None
 
     def _gives(self, reference: Adjustable, values: Tensor, wanted: list[Any]) -> bool:
