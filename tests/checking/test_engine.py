@@ -63,6 +63,32 @@ def test_unknown_exercise_and_things_that_are_no_function() -> None:
     assert not run_check(NAME, 3).passed and not run_check(NAME, None).passed
 
 
+class OddModule:
+    __module__ = 3  # type: ignore[assignment]
+
+    def __call__(self, *args):
+        return 1
+
+
+class RaisesWhenLookedAt:
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+    def __call__(self, *args):
+        return 1
+
+
+@pytest.mark.parametrize("make", [OddModule, RaisesWhenLookedAt])
+def test_objects_that_fail_when_looked_at_are_reported(make) -> None:
+    report = run_check(NAME, make(), seed=0)
+    assert not report.passed and report.message and report.seconds > 0
+
+
+@pytest.mark.parametrize("name", [["x"], None, 3])
+def test_names_that_are_no_text(name) -> None:
+    assert run_check(name, right).mistake == "no_such_exercise"
+
+
 def raises(*args, **kwargs):
     raise KeyError("x")
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,14 +29,17 @@ def run(
     candidate may come from this package (the tests of the tests need that).
     """
     start = time.perf_counter()
-    with preserved(candidate):
-        watchdog = Watchdog(seconds)
-        try:
-            report = _judge(exercise, candidate, seed, watchdog, naming, ours)
-        finally:
-            watchdog.close()
-    object.__setattr__(report, "seconds", time.perf_counter() - start)
-    return report
+    try:
+        with preserved(candidate):
+            watchdog = Watchdog(seconds)
+            try:
+                report = _judge(exercise, candidate, seed, watchdog, naming, ours)
+            finally:
+                watchdog.close()
+    except Exception as error:  # an object that fails when it is only looked at
+        message = f"Your answer cannot be looked at: it raises {type(error).__name__} outside of any call."
+        report = Report(exercise.name, False, (), None, message, 0.0)
+    return replace(report, seconds=time.perf_counter() - start)
 
 
 def _judge(

@@ -48,7 +48,7 @@ def run_check(name: str, candidate: Any, *, seed: int | None = None) -> Report:
     `seed` fixes the random inputs; without it they differ from call to call (0 … 255). Seeds, the default dtype, the
     number of threads, the grad mode and the candidate's own mode are afterwards as they were before.
     """
-    if name not in _all():
+    if not isinstance(name, str) or name not in _all():
         message = f"There is no exercise named {name!r}; txcourse.exercises.names() lists them."
         return Report(str(name), False, (), "no_such_exercise", message, 0.0)
     return run(get(name), candidate, random.SystemRandom().randrange(256) if seed is None else seed)
