@@ -1,0 +1,1 @@
+"""Grading: submissions are read, run apart, marked, and returned as marks and feedback."""
