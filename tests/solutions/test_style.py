@@ -103,6 +103,17 @@ SIGNATURES = {
         "error_rates(hypotheses, references)",
         "corpus_bleu(hypotheses, references)",
     ],
+    "why_transformers_work": [
+        "path_length(kind, length)",
+        "attention_flops(length, d_model, projections=True)",
+        "recurrent_flops(length, d_model, gates=1)",
+    ],
+    "efficient_attention": [
+        "local_attention_mask(length, window)",
+        "linear_attention(query, key, value, causal=False, key_mask=None)",
+        "online_softmax_attention(query, key, value, block)",
+        "state_space_scan(a, b, c, x)",
+    ],
 }
 
 NOT_ALLOWED = {
@@ -112,6 +123,7 @@ NOT_ALLOWED = {
     "attention": {"scaled_dot_product_attention", "MultiheadAttention"},
     "multi_head_attention": {"MultiheadAttention", "multi_head_attention_forward"},
     "feed_forward_and_residuals": {"layer_norm"},
+    "efficient_attention": {"scaled_dot_product_attention", "MultiheadAttention"},
     "training": {"cross_entropy", "CrossEntropyLoss", "kl_div", "Adam", "clip_grad_norm_"},
 }
 
