@@ -12,7 +12,7 @@ from torch import Tensor
 from txcourse.checking.compare import difference
 from txcourse.checking.exercise import Exercise, Mistake, Probe, omissions
 from txcourse.checking.guard import CandidateError, Watchdog
-from txcourse.checking.matching import Adjustable, Free, Matcher, Used
+from txcourse.checking.matching import Adjustable, Free, Matcher, Used, left_out
 from txcourse.checking.subject import ModuleSubject, Subject
 
 _SECOND_SEED = 7919  # a name counts only when it also holds on inputs of this other seed
@@ -230,7 +230,7 @@ class _Built:
         named = list(zip(whole.names, whole.shapes(), strict=True))
         sizes = [(name, math.prod(shape)) for name, shape in named]
         for fixed in omissions(sizes, self._ours.size(), self._exercise.optional):
-            shapes = [shape for name, shape in named if not (fixed and name.endswith(fixed))]
+            shapes = [shape for name, shape in named if not left_out(name, fixed)]
             if way != "tensors" or sorted(shapes) == sorted(self._ours.shapes()):
                 yield _mistaken(self._exercise, self._setting, on, fixed)
 
@@ -242,7 +242,7 @@ class _Built:
         named = zip(whole.names, whole.shapes(), used, strict=True)
         sizes = [(name, math.prod(shape)) for name, shape, has_say in named if has_say]
         for fixed in ((), *self._exercise.optional):
-            if self._used.size() == sum(k for name, k in sizes if not (fixed and name.endswith(fixed))):
+            if self._used.size() == sum(k for name, k in sizes if not left_out(name, fixed)):
                 yield Used(_mistaken(self._exercise, self._setting, on, fixed), self._probes, self._seed)
 
     @staticmethod

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from txcourse.checking import matching
 from txcourse.checking.compare import difference
 from txcourse.checking.guard import CandidateError
-from txcourse.checking.matching import Free, Matcher
+from txcourse.checking.matching import Free, Matcher, left_out
 from txcourse.checking.subject import ModuleSubject, Subject
 
 
@@ -76,7 +76,7 @@ class Exercise:
     as_function: Callable[[Any], Callable[..., Any]] | None = None  # for other classes: what `probes` call
     optional: tuple[
         tuple[str, ...], ...
-    ] = ()  # sets of parameters (ends of names) that a right module may lack
+    ] = ()  # sets of parameters (patterns of names) that a right module may lack
     also_right: tuple[frozenset[str], ...] = ()  # switches with which the reference is right as well
     settings: tuple[dict[str, Any], ...] = ({},)  # changes of `sizes` with which a mistake must show alike
     precision: float = 1e-8  # noise that a right module may show, from constants rounded to float32
@@ -272,7 +272,7 @@ def omissions(
     total = sum(k for _, k in named)
     if total == size:
         return [()]
-    return [fixed for fixed in optional if total - sum(k for n, k in named if n.endswith(fixed)) == size]
+    return [fixed for fixed in optional if total - sum(k for n, k in named if left_out(n, fixed)) == size]
 
 
 def _picture(want: Any, got: Any) -> tuple[Tensor, Tensor] | None:

@@ -15,6 +15,7 @@ When the modules compute different functions, outputs or colours disagree, mostl
 
 import math
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,17 +36,22 @@ class Adjustable(Protocol):
     def respond(self, probes: Sequence[Any], seed: int) -> tuple[list[Any], Tensor]: ...
 
 
+def left_out(name: str, patterns: Sequence[str]) -> bool:
+    """Whether the parameter's name fits one of `patterns`, in which * stands for anything."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 class Free:
-    """A reference module whose parameters with names ending in one of `fixed` stay zero (a candidate may have no biases there)."""
+    """A reference module whose parameters with names like one of `fixed` stay zero (a candidate may have no biases there)."""
 
     def __init__(self, module: nn.Module, fixed: tuple[str, ...] = ()):
         self.module = module
-        named = [(bool(fixed) and n.endswith(fixed), p) for n, p in module.named_parameters()]
+        named = [(left_out(n, fixed), p) for n, p in module.named_parameters()]
         self._free = [p for out, p in named if not out]
         keep = [torch.full((p.numel(),), not out) for out, p in named]
         self._mask = torch.cat(keep or [torch.zeros(0, dtype=torch.bool)])
         self._shapes = [tuple(p.shape) for p in self._free]
-        self.names = [n for n, _ in module.named_parameters() if not (fixed and n.endswith(fixed))]
+        self.names = [n for n, _ in module.named_parameters() if not left_out(n, fixed)]
         # One vector in which all parameters lie: a search writes hundreds of times.
         self._vector = torch.cat([p.detach().reshape(-1) for p in self._free] or [torch.zeros(0)])
         start = 0

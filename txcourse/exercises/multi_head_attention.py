@@ -148,7 +148,18 @@ _BIASES = (
     "w_o.bias",
 )  # the paper has none, nn.MultiheadAttention has all
 OPTIONAL = tuple(some for n in range(1, 5) for some in combinations(_BIASES, n))
-USUAL_OPTIONAL = (_BIASES, _BIASES[:3], _BIASES[3:], _BIASES[1:2])  # in whole layers: what people leave out
+
+
+def usual_optional(*attentions: str) -> tuple[tuple[str, ...], ...]:
+    """The biases that people leave out of models with these attentions (patterns): of all, or of some of them."""
+    everywhere = [(attentions, some) for some in (_BIASES, _BIASES[:3], _BIASES[3:], _BIASES[1:2])]
+    parts = [part for n in range(1, len(attentions)) for part in combinations(attentions, n)]
+    somewhere = [(part, some) for part in parts for some in (_BIASES, _BIASES[:3])]
+    return tuple(
+        tuple(f"{a}.{bias}" for a in which for bias in some) for which, some in (*everywhere, *somewhere)
+    )
+
+
 MODULE = (
     *SCALE[:3],
     Mistake("scale_by_sqrt_d_model", "scale", "Your scores are divided by √d_model; each head works in d_k = d_model / h features, so √d_k belongs there."),

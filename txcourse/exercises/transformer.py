@@ -624,7 +624,10 @@ def _count_model(c: Context) -> None:
 
 
 _exercise = partial(Exercise, notebook="10_transformer")
-_BIASES = ((), *attention.USUAL_OPTIONAL)
+_BIASES = (
+    (),
+    *attention.usual_optional("encoder.*self_attention", "decoder.*self_attention", "*cross_attention"),
+)
 
 EXERCISES = (
     _exercise(

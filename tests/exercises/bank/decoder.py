@@ -113,6 +113,14 @@ class Layer(nn.Module):
         return self.around(2, x, self.ff)
 
 
+class LayerNoCrossBiases(Layer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        for projection in self.cross_attn.modules():
+            if isinstance(projection, nn.Linear):
+                projection.bias = None
+
+
 class LayerFlat(nn.Module):
     """Norms first, other epsilon, everything in one method."""
 
@@ -494,7 +502,7 @@ class StackCrossOnce(Stack):
 
 
 RIGHT = {
-    "DecoderLayer": [Layer, LayerFlat, LayerFused, LayerLibrary],
+    "DecoderLayer": [Layer, LayerNoCrossBiases, LayerFlat, LayerFused, LayerLibrary],
     "Decoder": [Stack, StackFlat, StackLibrary, StackFused],
 }
 WRONG = {

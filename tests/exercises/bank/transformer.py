@@ -237,6 +237,14 @@ def table(n, d):
     return pe
 
 
+def drop_biases(module):
+    for attention in module.modules():
+        if isinstance(attention, Attention):
+            for projection in attention.modules():
+                if isinstance(projection, nn.Linear):
+                    projection.bias = None
+
+
 class Plain(nn.Module):
     """The whole model in one class; the wrong versions below change one method."""
 
@@ -320,6 +328,12 @@ class WithoutBiases(Plain):
     bias = False
 
 
+class BiasesInEncoderOnly(Plain):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        drop_biases(self.dec)
+
+
 class OnTheFly(Plain):
     buffered = False
 
@@ -379,7 +393,7 @@ RIGHT = {
         initialise_by_hand,
         initialise_with_apply,
     ],
-    "Transformer": [Plain, WithLibrary, WithoutBiases, OnTheFly],
+    "Transformer": [Plain, WithLibrary, WithoutBiases, BiasesInEncoderOnly, OnTheFly],
     "count_parameters": [count_modules, count_loop, count_set, count_names],
 }
 
