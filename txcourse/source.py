@@ -7,7 +7,9 @@ from outside. Nothing here runs the code it reads.
 import ast
 import builtins
 import symtable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__builtins__"}
 
@@ -31,6 +33,84 @@ class Statement:
         """Whether this is `name = check(name)`."""
         value = getattr(self.node, "value", None)
         return isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] == "check"
+
+    @property
+    def is_stub(self) -> bool:
+        """Whether this is a function, or a class of functions, as handed out: each raises NotImplementedError."""
+        if isinstance(self.node, ast.ClassDef):
+            methods = [n for n in self.node.body if isinstance(n, ast.FunctionDef)]
+            return bool(methods) and all(map(_is_stub, methods))
+        return isinstance(self.node, ast.FunctionDef) and _is_stub(self.node)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A code cell of a notebook: its text, and the exercise that its metadata names."""
+
+    text: str
+    exercise: str | None = None
+
+    def statements(self) -> list[Statement]:
+        """Those of the text; none when it is no Python."""
+        try:
+            return statements(self.text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return []
+
+
+def code_cells(notebook: Any) -> list[Cell]:
+    """The code cells of a notebook's JSON, of any version of the format; what is malformed is left out."""
+    return [
+        Cell(source_of(cell), exercise_of(cell))
+        for cell in _cells(notebook)
+        if isinstance(cell, dict) and cell.get("cell_type") == "code"
+    ]
+
+
+def _cells(notebook: Any) -> Iterator[Any]:
+    if not isinstance(notebook, dict):
+        return
+    for holder in (notebook, *_list(notebook.get("worksheets"))):  # format 3 has worksheets
+        if isinstance(holder, dict):
+            yield from _list(holder.get("cells"))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def source_of(cell: dict[str, Any]) -> str:
+    source = cell.get("source", cell.get("input", ""))
+    return source if isinstance(source, str) else "".join(map(str, _list(source)))
+
+
+def exercise_of(cell: dict[str, Any]) -> str | None:
+    """The exercise that the metadata of a cell name, or None."""
+    ours = cell["metadata"].get("txcourse") if isinstance(cell.get("metadata"), dict) else None
+    name = ours.get("exercise") if isinstance(ours, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def candidate(cells: Sequence[Cell], name: str) -> int | None:
+    """Which cell holds the answer to an exercise: the last one marked as it that defines it, else the last definition
+    before its check cell, else the last one, else the marked cell as it is. Stubs count only where nothing else does.
+    """
+    marked: list[int] = []
+    before: list[int] = []
+    after: list[int] = []
+    stubs, as_it_is = set(), None
+    checked = False
+    for i, cell in enumerate(cells):
+        found = cell.statements()
+        as_it_is = i if cell.exercise == name else as_it_is
+        defining = [s for s in found if name in s.binds and not s.is_check]
+        if defining:
+            (marked if cell.exercise == name else after if checked else before).append(i)
+            if all(s.is_stub for s in defining):
+                stubs.add(i)
+        checked = checked or any(name in s.binds and s.is_check for s in found)
+    defined = [*after, *before, *marked]
+    return next(reversed([i for i in defined if i not in stubs] or defined), as_it_is)
 
 
 def statements(cell: str) -> list[Statement]:
@@ -90,6 +170,11 @@ def _analysed(statement: Statement) -> Statement:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         statement.changes = set()  # what a body sets when it is called is no business of the module
     return statement
+
+
+def _is_stub(function: ast.FunctionDef) -> bool:
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
 
 
 def part_for(name: str, body: list[Statement]) -> tuple[list[Statement], set[str]]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from txcourse.source import import_of, part_for, statements
+from txcourse.source import Cell, candidate, code_cells, import_of, part_for, statements
 
 CELL = """import math
 from torch import nn, Tensor
@@ -75,3 +75,45 @@ def test_lines_of_ipython_are_left_out_but_not_those_inside_strings() -> None:
 def test_a_cell_that_is_no_python() -> None:
     with pytest.raises(SyntaxError):
         statements("def f(:")
+
+
+ANSWER = "def f(x):\n    return x"
+STUB = 'def f(x):\n    """Doc."""\n    raise NotImplementedError("later")'
+CHECK = "f = check(f)"
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted"),
+    [
+        ([Cell(ANSWER, "f"), Cell(ANSWER), Cell(CHECK), Cell(ANSWER)], 0),  # marked
+        ([Cell(ANSWER, "f"), Cell(ANSWER, "f"), Cell("g = f", "f")], 1),  # copied with its mark
+        ([Cell(ANSWER), Cell(ANSWER), Cell(CHECK), Cell(ANSWER)], 1),  # before its check
+        ([Cell("1"), Cell(CHECK), Cell(ANSWER), Cell("2")], 2),  # anywhere
+        (
+            [Cell(STUB, "f"), Cell(CHECK), Cell(ANSWER)],
+            2,
+        ),  # the stub was left, the answer stands in a new cell
+        ([Cell(ANSWER, "f"), Cell(STUB, "f")], 0),
+        ([Cell(STUB, "f"), Cell(CHECK)], 0),
+        ([Cell("def f(:", "f"), Cell(CHECK)], 0),  # so that somebody can say what is wrong with it
+        ([Cell("g = 1"), Cell(CHECK)], None),
+        ([], None),
+    ],
+)
+def test_which_cell_is_the_answer(cells: list[Cell], wanted: int | None) -> None:
+    assert candidate(cells, "f") == wanted
+
+
+def test_cells_of_any_version_and_of_none() -> None:
+    cell = {"cell_type": "code", "source": ["a = 1\n", "b = 2"], "metadata": {"txcourse": {"exercise": "a"}}}
+    assert code_cells({"cells": [cell, {"cell_type": "markdown"}]}) == [Cell("a = 1\nb = 2", "a")]
+    old = {"worksheets": [{"cells": [{"cell_type": "code", "input": "a = 1", "language": "python"}]}]}
+    assert code_cells(old) == [Cell("a = 1")]
+    for broken in (
+        {"metadata": 3},
+        {"metadata": {"txcourse": "f"}},
+        {"metadata": {"txcourse": {"exercise": []}}},
+    ):
+        assert code_cells({"cells": [{"cell_type": "code"} | broken]}) == [Cell("")]
+    for nothing in (None, 3, [], {}, {"cells": 3}, {"cells": [3]}, {"worksheets": {}}, {"worksheets": [[]]}):
+        assert code_cells(nothing) == []

@@ -9,7 +9,8 @@ from typing import Any
 from txcourse.errors import UserError
 from txcourse.learner import answers
 from txcourse.learner.workspace import Workspace, find, find_or_fail, keep, write
-from txcourse.source import statements
+from txcourse.source import candidate as candidate_cell
+from txcourse.source import code_cells, exercise_of, source_of
 
 _PACKAGE = Path(__file__).parent.parent
 _SIGNS = {"done": "[x]", "tried": "[~]", "open": "[ ]"}
@@ -191,21 +192,10 @@ def read(path: Path) -> dict[str, Any]:
     )
 
 
-def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    return [cell for cell in notebook.get("cells", []) if cell.get("cell_type") == "code"]
-
-
-def source_of(cell: dict[str, Any]) -> str:
-    source = cell.get("source", "")
-    return source if isinstance(source, str) else "".join(source)
-
-
-def _exercise_id(cell: dict[str, Any]) -> str | None:
-    return (cell.get("metadata") or {}).get("txcourse", {}).get("exercise")
-
-
 def _exercise_cells(notebook: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {name: cell for cell in code_cells(notebook) if (name := _exercise_id(cell))}
+    """The raw cells, to be changed, by exercise."""
+    code = [cell for cell in notebook.get("cells", []) if cell.get("cell_type") == "code"]
+    return {name: cell for cell in code if (name := exercise_of(cell))}
 
 
 def _all_names(*notebooks: dict[str, Any]) -> list[str]:
@@ -213,23 +203,10 @@ def _all_names(*notebooks: dict[str, Any]) -> list[str]:
 
 
 def candidate(notebook: dict[str, Any], name: str) -> str | None:
-    """The learner's answer: the last cell marked as the exercise that defines it, else the last definition
-    before its check cell, else the last one, else the marked cell as it is."""
-    before, after, marked, any_marked = None, None, None, None
-    checked = False
-    for cell in code_cells(notebook):
-        text = source_of(cell)
-        try:
-            found = statements(text)
-        except SyntaxError:
-            found = []
-        if _exercise_id(cell) == name:
-            any_marked = text
-        if any(name in s.binds and not s.is_check for s in found):
-            marked = text if _exercise_id(cell) == name else marked
-            before, after = (before, text) if checked else (text, after)
-        checked = checked or any(name in s.binds and s.is_check for s in found)
-    return next((text for text in (marked, before, after, any_marked) if text is not None), None)
+    """The cell with the learner's answer (which one counts: txcourse.source.candidate)."""
+    cells = code_cells(notebook)
+    found = candidate_cell(cells, name)
+    return None if found is None else cells[found].text
 
 
 # The map

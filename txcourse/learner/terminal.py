@@ -14,6 +14,7 @@ from typing import Any
 
 from txcourse.errors import UserError
 from txcourse.learner import course, workspace
+from txcourse.source import code_cells
 
 START = 120.0  # seconds for a worker to import torch, on a slow disk
 
@@ -71,7 +72,7 @@ def _check_one(
     cell = course.candidate(content, name)
     if cell is None:
         return Result(name, False, f"{name}: no cell of the notebook defines it")
-    others = [text for text in map(course.source_of, course.code_cells(content)) if text != cell]
+    others = [each.text for each in code_cells(content) if each.text != cell]
     answer = worker.ask({"name": name, "notebook": notebook, "cell": cell, "others": others}, timeout)
     if isinstance(answer, str):
         answer = {"passed": False, "started": True, "text": f"{name}: not yet\n  {answer}", "report": None}
