@@ -1,0 +1,285 @@
+"""Cut the source of one exercise out of a notebook, and compare such sources.
+
+What is executed is the answer's cell and, transitively, the imports, functions, classes and assignments that it
+names, in the order of the notebook. Names of other exercises are the references: those that the assignment does not
+ask for are there as globals, and a part that the exercise's own reference is built from is written in here, so that
+an early mistake costs once.
+"""
+
+import ast
+import builtins
+import inspect
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from txcourse.checking import Exercise
+from txcourse.source import Cell, Statement, candidate, part_for, statements
+
+
+@dataclass(frozen=True)
+class Cut:
+    """`sources`: the answer with references for what it builds on and, where the student wrote that too, with the
+    student's; the better result counts. `own`: what of it the student wrote, for comparison with others."""
+
+    sources: tuple[str, ...]
+    own: str
+
+
+def cut(
+    cells: Sequence[Cell], exercise: Exercise, asked: Collection[str], course: Collection[str]
+) -> Cut | None:
+    """The source of an answer; None when there is none, or only the stub.
+
+    Args:
+        asked: names of the exercises that the assignment asks for.
+        course: names of all exercises of the course.
+    """
+    name = exercise.name
+    where = candidate(cells, name)
+    where = _broken(cells, name) if where is None else where
+    if where is None:
+        return None
+    found = [cell.statements() for cell in cells]
+    defining = [s for s in found[where] if name in s.binds and not s.is_check]
+    if not defining:  # no Python: the error it gives is the answer's
+        text = cells[where].text
+        return Cut((text,), "") if text.strip() and not found[where] and not _blank(text) else None
+    if all(s.is_stub for s in defining):
+        return None
+    checks = (i for i in range(where, len(cells)) if any(s.is_check and name in s.binds for s in found[i]))
+    end = next(checks, len(cells) - 1) + 1
+    others = {name} if not any(_builds_on_itself(s, name) for s in defining) else set()
+
+    def source(given: set[str]) -> tuple[str, list[Statement]]:
+        """With the exercises in `given` left to the references."""
+        before = _without([s for cell in found[:where] for s in cell], given | others, given)
+        here = _without(found[where], given, given - {name})
+        between = _without([s for cell in found[where + 1 : end] for s in cell], given | {name}, given)
+        late = _without([s for cell in found[end:] for s in cell], given | {name}, given)
+        lead: list[Statement] = []
+        while True:
+            part, missing = part_for(name, [*before, *lead, *here, *between])
+            new = [s for s in late if s.binds & (missing - given) and s not in lead and not s.is_check]
+            if not new:
+                break
+            lead = [s for s in late if s in lead or s in new]
+        if missing - given:
+            part = [s for s in before if "*" in s.binds] + part
+        needed = missing & given & set(asked)
+        return _text(
+            part,
+            [
+                _block(each, file, asked, course)
+                for each, file in built_from(exercise, course).items()
+                if each in needed
+            ],
+        ), part
+
+    known = set(course) - {name}
+    parts = set(built_from(exercise, course))
+    first, part = source({each for each in known if each not in asked or each in parts})
+    second, _ = source({each for each in known if not _written(found, each)})
+    own = "\n".join(ast.unparse(s.node) for s in part if not s.is_import)
+    return Cut(tuple(dict.fromkeys((first, second))), own)
+
+
+def _broken(cells: Sequence[Cell], name: str) -> int | None:
+    """The last cell that is no Python and would define the name."""
+    define = re.compile(rf"\b(def|class)\s+{re.escape(name)}\b")
+    return next((i for i in reversed(range(len(cells))) if define.search(cells[i].text) and not cells[i].statements()), None)  # fmt: skip
+
+
+def _blank(text: str) -> bool:
+    return all(not line.strip() or line.strip().startswith(("#", "%", "!")) for line in text.splitlines())
+
+
+def _builds_on_itself(statement: Statement, name: str) -> bool:
+    """Whether it needs an earlier object of this name: `class X(X)`, `X = wrapped(X)`."""
+    node = statement.node
+    if isinstance(node, ast.ClassDef):
+        outside: Iterable[ast.AST] = [*node.bases, *node.decorator_list]
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        outside = node.decorator_list
+    else:
+        return name in statement.uses
+    return any(isinstance(n, ast.Name) and n.id == name for tree in outside for n in ast.walk(tree))
+
+
+def _written(found: list[list[Statement]], name: str) -> bool:
+    """Whether the notebook has code for the exercise that is more than the stub."""
+    return any(
+        name in s.binds and not (s.is_check or s.is_stub or s.is_import) for cell in found for s in cell
+    )
+
+
+def _without(body: list[Statement], names: set[str], given: set[str]) -> list[Statement]:
+    """The statements that bind none of `names`; of imports those that are left, with nothing `given` of txcourse."""
+    kept = []
+    for s in body:
+        if s.is_import and isinstance(s.node, (ast.Import, ast.ImportFrom)):
+            ours = isinstance(s.node, ast.ImportFrom) and (s.node.module or "").split(".")[0] == "txcourse"
+            gone = given if ours else names
+            left = [a for a in s.node.names if (a.asname or a.name.split(".")[0]) not in gone]
+            if len(left) < len(s.node.names):
+                if not left:
+                    continue
+                node = ast.Import(left) if isinstance(s.node, ast.Import) else ast.ImportFrom(s.node.module, left, s.node.level)  # fmt: skip
+                s = replace(s, node=node, text=ast.unparse(node), binds={a.asname or a.name.split(".")[0] for a in left})  # fmt: skip
+        elif s.binds & names or s.is_stub:
+            continue
+        kept.append(s)
+    return kept
+
+
+def _text(part: list[Statement], blocks: list[str]) -> str:
+    first = [s.text for s in part if ast.unparse(s.node).startswith("from __future__")]
+    rest = [s.text for s in part if not ast.unparse(s.node).startswith("from __future__")]
+    return "\n\n\n".join([*first, *blocks, *rest]) + "\n"
+
+
+# What references are built from
+
+
+def built_from(exercise: Exercise, course: Collection[str]) -> dict[str, Path]:
+    """The exercises of the course that the reference uses, directly or not, and the file of each one's reference."""
+    found: dict[str, Path] = {}
+    todo = [(exercise.name, Path(inspect.getsourcefile(exercise.reference) or ""))]
+    seen = set(todo)
+    while todo:
+        name, file = todo.pop()
+        part, imported = _reference(name, file)
+        here = {n for s in part for n in s.binds if n in course}
+        found |= {n: file for n in here if n not in imported and n != exercise.name}
+        new = set(imported.items()) - seen
+        seen |= new
+        todo += sorted(new)
+    return dict(sorted(found.items()))
+
+
+@cache
+def _reference(name: str, file: Path) -> tuple[list[Statement], dict[str, Path]]:
+    """What a reference needs of its file, and the names that it takes from other files of solutions."""
+    if not file.is_file():
+        return [], {}
+    part, _ = part_for(name, statements(file.read_text(encoding="utf-8")))
+    imported: dict[str, Path] = {}
+    for s in part:
+        if isinstance(s.node, ast.ImportFrom) and (s.node.module or "").startswith("txcourse.solutions."):
+            other = Path(__file__).parent.parent.joinpath(*s.node.module.split(".")[1:]).with_suffix(".py")  # type: ignore[union-attr]
+            imported |= {alias.asname or alias.name: other for alias in s.node.names}
+    return part, imported
+
+
+def _block(name: str, file: Path, asked: Collection[str], course: Collection[str]) -> str:
+    """Source that binds `name` to its reference and nothing else."""
+    return ast.unparse(ast.Module(_nodes(name, file, asked, course), []))
+
+
+def _nodes(name: str, file: Path, asked: Collection[str], course: Collection[str]) -> list[ast.stmt]:
+    part, imported = _reference(name, file)
+    body: list[ast.stmt] = []
+    for other, there in imported.items():
+        if other in asked or other not in course:  # the rest is there as globals
+            body += _nodes(other, there, asked, course)
+    for s in part:
+        if not (isinstance(s.node, ast.ImportFrom) and (s.node.module or "").startswith("txcourse.")):
+            body.append(s.node)
+    make = ast.parse(f"def _reference():\n    return {name}\n{name} = _reference()").body
+    assert isinstance(make[0], ast.FunctionDef)
+    make[0].body[:0] = body
+    return make
+
+
+# Comparing answers
+
+SHORT = 60  # nodes of a syntax tree: shorter answers are alike by chance
+
+
+def fingerprint(source: str) -> str | None:
+    """The same for two sources that differ in names, comments, docstrings and annotations alone; None for short ones."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    tree = _Plain().visit(tree)
+    bound: set[str] = set()
+    attributes: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            attributes.add(node.attr)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+    renamed = _Renamed(bound - set(dir(builtins)), attributes)
+    tree = renamed.visit(tree)
+    if sum(1 for _ in ast.walk(tree)) < SHORT:
+        return None
+    return ast.dump(tree)
+
+
+def reference_fingerprint(exercise: Exercise, course: Collection[str]) -> str | None:
+    part, _ = _reference(exercise.name, Path(inspect.getsourcefile(exercise.reference) or ""))
+    others = set(course) - {exercise.name}
+    return fingerprint("\n".join(ast.unparse(s.node) for s in part if not (s.is_import or s.binds & others)))
+
+
+class _Plain(ast.NodeTransformer):
+    """Without docstrings and annotations."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        self.generic_visit(node)
+        return ast.Assign([node.target], node.value, lineno=0) if node.value is not None else None
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        self.generic_visit(node)
+        return None if isinstance(node.value, ast.Constant) else node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        self.generic_visit(node)
+        return node
+
+
+class _Renamed(ast.NodeTransformer):
+    """Names in the order in which they occur."""
+
+    def __init__(self, names: set[str], attributes: set[str]):
+        self.names, self.attributes = names, attributes
+        self.new: dict[str, str] = {}
+
+    def _of(self, old: str) -> str:
+        return self.new.setdefault(old, f"v{len(self.new)}") if old in self.names else old
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        node.id = self._of(node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.arg = self._of(node.arg)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if node.attr in self.attributes:
+            node.attr = self.new.setdefault("." + node.attr, f"v{len(self.new)}")
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = self._of(node.name)
+        self.generic_visit(node)
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.name = self._of(node.name)
+        self.generic_visit(node)
+        return node
