@@ -23,6 +23,7 @@ MODULES = (
     "training",
     "decoding",
     "measuring_quality",
+    "why_transformers_work",
 )
 
 

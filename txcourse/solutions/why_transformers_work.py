@@ -23,11 +23,7 @@ def path_length(kind: str, length: int) -> int:
     if kind == "convolutional":
         return math.ceil(distance / 2)
     if kind == "dilated":
-        layers, reach = 0, 0
-        while reach < distance:
-            reach += 2 * 2**layers
-            layers += 1
-        return layers
+        return math.ceil(math.log2(distance / 2 + 1))  # solved for n
     if kind == "attention":
         return 1
     raise ValueError(f"kind is recurrent, convolutional, dilated or attention, not {kind!r}")
