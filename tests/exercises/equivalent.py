@@ -102,4 +102,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "raise ValueError(f'the cache holds {self.keys.size(3)} positions, {end} were asked for') -> "
         "raise ValueError(f'the cache holds {self.keys.size(0)} positions, {end} were asked for')": "the text of the error",
     },
+    "online_softmax_attention": {
+        "for k, v in zip(key.split(block, dim=-2), value.split(block, dim=-2), strict=True): -> "
+        "for k, v in zip(key.split(block, dim=-2), value.split(block, dim=-2), strict=False):": "both are cut alike",
+    },
 }

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from txcourse.checking.guard import CandidateError, Watchdog, guarded
 
@@ -91,6 +92,22 @@ def _gradients(
     return _detached(value), filled
 
 
+class _Largest(TorchFunctionMode):
+    """Notes the size of the largest tensor that a PyTorch function returns; a view counts as what it is a view of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor):
+                held = tensor.untyped_storage().nbytes() // tensor.element_size()
+                self.numbers = max(self.numbers, held)
+        return result
+
+
 class Subject:
     """A function or class to be judged."""
 
@@ -110,6 +127,12 @@ class Subject:
     def raw(self, *args: Any, **kwargs: Any) -> Any:
         """As call, with the arguments and the result handed over as they are (for tests of what is shared or attached)."""
         return guarded(self.watchdog, lambda: self._candidate(*args, **kwargs))
+
+    def largest(self, *args: Any, **kwargs: Any) -> int:
+        """The size, in numbers, of the largest tensor that PyTorch holds for the candidate during the call."""
+        with _Largest() as seen:
+            self.call(*args, **kwargs)
+        return seen.numbers
 
     def gradients(
         self, *args: Any, wrt: Sequence[int], seed: int = 0, output: int | None = None, **kwargs: Any

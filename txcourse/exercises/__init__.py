@@ -24,6 +24,7 @@ MODULES = (
     "decoding",
     "measuring_quality",
     "why_transformers_work",
+    "efficient_attention",
 )
 
 

@@ -266,7 +266,7 @@ def _gradients(c: Context) -> None:
     c.same_gradients(*args, wrt={"query": 0, "key": 1, "value": 2}, output=0)
 
 
-def unchanged(c: Context, *args: Tensor) -> None:
+def unchanged(c: Context, *args: object) -> None:
     """The candidate leaves its arguments as they were, and also takes tensors that are not contiguous."""
     after = c.subject.observe(*args)[1]
     for i, (a, b) in enumerate(zip(args, after, strict=True)):
