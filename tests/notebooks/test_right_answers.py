@@ -15,7 +15,14 @@ import pytest
 from tests.exercises.test_bank import bank
 from txcourse import notebooks
 
-HOLD = ("start_here", "attention", "attention_gradients", "multi_head_attention", "positional_encoding")
+HOLD = (
+    "start_here",
+    "attention",
+    "attention_gradients",
+    "multi_head_attention",
+    "positional_encoding",
+    "batching",
+)
 
 
 @pytest.mark.slow
