@@ -1,9 +1,8 @@
 """Cut the source of one exercise out of a notebook, and compare such sources.
 
 What is executed is the answer's cell and, transitively, the imports, functions, classes and assignments that it
-names, in the order of the notebook. Names of other exercises are the references: those that the assignment does not
-ask for are there as globals, and a part that the exercise's own reference is built from is written in here, so that
-an early mistake costs once.
+names, in the order of the notebook. Names of earlier exercises, and of those that the assignment does not ask for, are
+left to the references, so that an early mistake costs once.
 """
 
 import ast
@@ -12,7 +11,6 @@ import inspect
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 from txcourse.checking import Exercise
@@ -28,16 +26,13 @@ class Cut:
     own: str
 
 
-def cut(
-    cells: Sequence[Cell], exercise: Exercise, asked: Collection[str], course: Collection[str]
-) -> Cut | None:
+def cut(cells: Sequence[Cell], name: str, asked: Collection[str], course: Sequence[str]) -> Cut | None:
     """The source of an answer; None when there is none, or only the stub.
 
     Args:
         asked: names of the exercises that the assignment asks for.
-        course: names of all exercises of the course.
+        course: names of all exercises of the course, in order.
     """
-    name = exercise.name
     where = candidate(cells, name)
     where = _broken(cells, name) if where is None else where
     if where is None:
@@ -55,10 +50,10 @@ def cut(
 
     def source(given: set[str]) -> tuple[str, list[Statement]]:
         """With the exercises in `given` left to the references."""
-        before = _without([s for cell in found[:where] for s in cell], given | others, given)
-        here = _without(found[where], given, given - {name})
-        between = _without([s for cell in found[where + 1 : end] for s in cell], given | {name}, given)
-        late = _without([s for cell in found[end:] for s in cell], given | {name}, given)
+        before = _without([s for cell in found[:where] for s in cell], given | others, name)
+        here = _without(found[where], given, name)
+        between = _without([s for cell in found[where + 1 : end] for s in cell], given | {name}, name)
+        late = _without([s for cell in found[end:] for s in cell], given | {name}, name)
         lead: list[Statement] = []
         while True:
             part, missing = part_for(name, [*before, *lead, *here, *between])
@@ -68,19 +63,12 @@ def cut(
             lead = [s for s in late if s in lead or s in new]
         if missing - given:
             part = [s for s in before if "*" in s.binds] + part
-        needed = missing & given & set(asked)
-        return _text(
-            part,
-            [
-                _block(each, file, asked, course)
-                for each, file in built_from(exercise, course).items()
-                if each in needed
-            ],
-        ), part
+        return _text(part), part
 
+    order = {each: number for number, each in enumerate(course)}
     known = set(course) - {name}
-    parts = set(built_from(exercise, course))
-    first, part = source({each for each in known if each not in asked or each in parts})
+    earlier = {each for each in known if order[each] < order.get(name, len(order))}
+    first, part = source({each for each in known if each not in asked or each in earlier})
     second, _ = source({each for each in known if not _written(found, each)})
     own = "\n".join(ast.unparse(s.node) for s in part if not s.is_import)
     return Cut(tuple(dict.fromkeys((first, second))), own)
@@ -115,13 +103,14 @@ def _written(found: list[list[Statement]], name: str) -> bool:
     )
 
 
-def _without(body: list[Statement], names: set[str], given: set[str]) -> list[Statement]:
-    """The statements that bind none of `names`; of imports those that are left, with nothing `given` of txcourse."""
+def _without(body: list[Statement], names: set[str], name: str) -> list[Statement]:
+    """The statements that bind none of `names`, and no stubs. Of imports from other packages only `name` itself is taken
+    out: `from torch.nn import Linear` is no answer to the exercise Linear."""
     kept = []
     for s in body:
         if s.is_import and isinstance(s.node, (ast.Import, ast.ImportFrom)):
             ours = isinstance(s.node, ast.ImportFrom) and (s.node.module or "").split(".")[0] == "txcourse"
-            gone = given if ours else names
+            gone = names if ours else names & {name}
             left = [a for a in s.node.names if (a.asname or a.name.split(".")[0]) not in gone]
             if len(left) < len(s.node.names):
                 if not left:
@@ -134,63 +123,10 @@ def _without(body: list[Statement], names: set[str], given: set[str]) -> list[St
     return kept
 
 
-def _text(part: list[Statement], blocks: list[str]) -> str:
+def _text(part: list[Statement]) -> str:
     first = [s.text for s in part if ast.unparse(s.node).startswith("from __future__")]
     rest = [s.text for s in part if not ast.unparse(s.node).startswith("from __future__")]
-    return "\n\n\n".join([*first, *blocks, *rest]) + "\n"
-
-
-# What references are built from
-
-
-def built_from(exercise: Exercise, course: Collection[str]) -> dict[str, Path]:
-    """The exercises of the course that the reference uses, directly or not, and the file of each one's reference."""
-    found: dict[str, Path] = {}
-    todo = [(exercise.name, Path(inspect.getsourcefile(exercise.reference) or ""))]
-    seen = set(todo)
-    while todo:
-        name, file = todo.pop()
-        part, imported = _reference(name, file)
-        here = {n for s in part for n in s.binds if n in course}
-        found |= {n: file for n in here if n not in imported and n != exercise.name}
-        new = set(imported.items()) - seen
-        seen |= new
-        todo += sorted(new)
-    return dict(sorted(found.items()))
-
-
-@cache
-def _reference(name: str, file: Path) -> tuple[list[Statement], dict[str, Path]]:
-    """What a reference needs of its file, and the names that it takes from other files of solutions."""
-    if not file.is_file():
-        return [], {}
-    part, _ = part_for(name, statements(file.read_text(encoding="utf-8")))
-    imported: dict[str, Path] = {}
-    for s in part:
-        if isinstance(s.node, ast.ImportFrom) and (s.node.module or "").startswith("txcourse.solutions."):
-            other = Path(__file__).parent.parent.joinpath(*s.node.module.split(".")[1:]).with_suffix(".py")  # type: ignore[union-attr]
-            imported |= {alias.asname or alias.name: other for alias in s.node.names}
-    return part, imported
-
-
-def _block(name: str, file: Path, asked: Collection[str], course: Collection[str]) -> str:
-    """Source that binds `name` to its reference and nothing else."""
-    return ast.unparse(ast.Module(_nodes(name, file, asked, course), []))
-
-
-def _nodes(name: str, file: Path, asked: Collection[str], course: Collection[str]) -> list[ast.stmt]:
-    part, imported = _reference(name, file)
-    body: list[ast.stmt] = []
-    for other, there in imported.items():
-        if other in asked or other not in course:  # the rest is there as globals
-            body += _nodes(other, there, asked, course)
-    for s in part:
-        if not (isinstance(s.node, ast.ImportFrom) and (s.node.module or "").startswith("txcourse.")):
-            body.append(s.node)
-    make = ast.parse(f"def _reference():\n    return {name}\n{name} = _reference()").body
-    assert isinstance(make[0], ast.FunctionDef)
-    make[0].body[:0] = body
-    return make
+    return "\n\n\n".join([*first, *rest]) + "\n"
 
 
 # Comparing answers
@@ -224,7 +160,11 @@ def fingerprint(source: str) -> str | None:
 
 
 def reference_fingerprint(exercise: Exercise, course: Collection[str]) -> str | None:
-    part, _ = _reference(exercise.name, Path(inspect.getsourcefile(exercise.reference) or ""))
+    """That of the exercise's reference, without the other exercises that it uses."""
+    file = Path(inspect.getsourcefile(exercise.reference) or "")
+    if not file.is_file():
+        return None
+    part, _ = part_for(exercise.name, statements(file.read_text(encoding="utf-8")))
     others = set(course) - {exercise.name}
     return fingerprint("\n".join(ast.unparse(s.node) for s in part if not (s.is_import or s.binds & others)))
 
