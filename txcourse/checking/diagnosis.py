@@ -11,15 +11,20 @@ from torch import Tensor
 
 from txcourse.checking.compare import difference
 from txcourse.checking.exercise import Exercise, Mistake, Probe, omissions
-from txcourse.checking.guard import CandidateError, Watchdog
-from txcourse.checking.matching import Adjustable, Free, Matcher, Used, left_out
+from txcourse.checking.guard import CandidateError, Unwatched, Watchdog
+from txcourse.checking.matching import Adjustable, Free, Matcher, Names, Used, left_out
 from txcourse.checking.subject import ModuleSubject, Subject
 
 _SECOND_SEED = 7919  # a name counts only when it also holds on inputs of this other seed
 
 
 def diagnose(
-    exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog, seconds: float, most: int = 2
+    exercise: Exercise,
+    subject: Subject,
+    seed: int,
+    watchdog: Watchdog | Unwatched,
+    seconds: float,
+    most: int = 2,
 ) -> tuple[Mistake, ...]:
     """The mistakes, `most` at most, that together reproduce the candidate's behaviour on two seeds; empty when none or if it is right."""
     if exercise.variant is None or exercise.probes is None:
@@ -64,7 +69,7 @@ def _same(a: Any, b: Any) -> bool:
 class _Function:
     has_unused = False
 
-    def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
+    def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog | Unwatched):
         assert exercise.variant is not None and exercise.probes is not None
         self._variant, self._watchdog, self._adapter = exercise.variant, watchdog, exercise.as_function
         subject = subject.through(self._adapter)
@@ -132,7 +137,7 @@ class _Module:
 
     ways = ("tensors", "any")
 
-    def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog):
+    def __init__(self, exercise: Exercise, subject: Subject, seed: int, watchdog: Watchdog | Unwatched):
         first, *others = exercise.settings
         self._built: list[_Built] = [_Built(exercise, first, subject, seed)]
         self._others = [partial(_Built, exercise, setting, subject, seed) for setting in others]
@@ -157,7 +162,8 @@ class _Module:
         `way`: "tensors", with the same parameters in any order, the quick way; "any", in any layout; "used", without
         the parameters that have no say.
         """
-        return all(built.is_like(on, way) for built in self._settings())
+        names = Names()  # what one setting teaches about the layout helps with the next
+        return all(built.is_like(on, way, names) for built in self._settings())
 
 
 class _Built:
@@ -210,16 +216,22 @@ class _Built:
                 bad.append(probe)
         return good, bad
 
-    def is_like(self, on: frozenset[str], way: str) -> bool:
+    def is_like(self, on: frozenset[str], way: str, names: Names) -> bool:
         matcher = self._matcher_of_used if way == "used" else self._matcher
+        ours = self._ours.parameters()
         try:
             for theirs in self._used_of(on) if way == "used" else self._free_of(on, way):
                 if any(not self._raises(theirs, probe) for probe in self._raising):
                     continue
-                pairing = matcher.pair_tensors(theirs) if way == "tensors" else matcher.pair(theirs)
+                if way == "tensors":
+                    pairing = matcher.pair_tensors(theirs)
+                else:
+                    pairing = matcher.pair(theirs, names.guess(ours, theirs) if way == "any" else ())
                 if pairing is not None and matcher.agree(
                     theirs, pairing, self._fresh, self._seed + _SECOND_SEED
                 ):
+                    if way == "any":
+                        names.learn(ours, theirs, pairing, self._probes, self._seed)
                     return True
         except (CandidateError, RuntimeError, ValueError, IndexError, TypeError):
             return False

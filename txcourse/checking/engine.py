@@ -1,17 +1,19 @@
 """Run the tests of an exercise against a candidate and report."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from txcourse.checking import diagnosis, rules
-from txcourse.checking.exercise import Context, Exercise, Probe, Wrong
+from txcourse.checking.exercise import Context, Exercise, Mistake, Probe, Wrong
 from txcourse.checking.guard import CandidateError, Watchdog, preserved
 from txcourse.checking.report import Report, TestResult
 from txcourse.checking.subject import Subject
+
+_NO_END = {"timeout": "does_not_end", "died": "ends_python"}  # mistakes after which no test can run
 
 
 def run(
@@ -50,29 +52,35 @@ def _judge(
         message = f"{name} should be a function or class; this is {type(candidate).__name__}."
         return Report(name, False, (), "not_callable", message, 0.0)
     subject = Subject(candidate, watchdog)
-    if not ours:
+
+    def broken(exercise_it: Callable[[], None]) -> str | None:
+        return rules.broken(exercise.not_allowed, exercise.reference, candidate, exercise_it)
+
+    return judge(exercise, subject, seed, naming, None if ours else broken)
+
+
+def judge(
+    exercise: Exercise,
+    subject: Subject,
+    seed: int,
+    naming: float,
+    broken: Callable[[Callable[[], None]], str | None] | None,
+) -> Report:
+    """Judge a candidate wherever it lives. `broken` is given a function that calls it once, and gives the sentence of the
+    rule that it breaks, or None."""
+    name = exercise.name
+    if broken is not None:
         probes = (
             exercise.probes(seed) if exercise.probes else ()
         )  # made here: making them may call a reference
         try:
-            rule = rules.broken(
-                exercise.not_allowed,
-                exercise.reference,
-                candidate,
-                lambda: _exercise_once(exercise, subject, probes),
-            )
-        except CandidateError as error:  # it does not end
+            rule = broken(lambda: _exercise_once(exercise, subject, probes))
+        except CandidateError as error:  # it does not end, or ends the process
             test = TestResult("ends", "comes to an end", False, error.sentence)
-            return Report(name, False, (test,), "does_not_end", error.sentence, 0.0)
+            return Report(name, False, (test,), _NO_END[error.kind], error.sentence, 0.0)
         if rule is not None:
-            return Report(
-                name,
-                False,
-                (TestResult("allowed", "uses what is allowed", False, rule),),
-                "not_allowed",
-                rule,
-                0.0,
-            )
+            test = TestResult("allowed", "uses what is allowed", False, rule)
+            return Report(name, False, (test,), "not_allowed", rule, 0.0)
     context = Context(exercise, subject, seed)
     results: list[TestResult] = []
     proved: list[tuple[str, str]] = []  # what a test alone has shown: the mistake's name, and a sentence
@@ -84,15 +92,16 @@ def _judge(
             )
             continue
         torch.manual_seed(seed)
+        subject.seed(seed)
         context.generator.manual_seed(1000 * seed + number)
         try:
             t.run(context)
             results.append(TestResult(t.name, t.title, True))
         except CandidateError as error:
-            hanging, untouched = error.kind == "timeout", untouched + (error.kind == "not_started")
+            hanging, untouched = error.kind in _NO_END, untouched + (error.kind == "not_started")
             results.append(TestResult(t.name, t.title, False, error.sentence))
             if hanging:
-                proved.append(("does_not_end", error.sentence))
+                proved.append((_NO_END[error.kind], error.sentence))
             elif t.crash and any(r.passed for r in results):
                 proved.append((t.crash, error.sentence))
         except Wrong as wrong:
@@ -108,11 +117,11 @@ def _judge(
     failed = [r for r in results if not r.passed]
     if not failed:
         return Report(name, True, tuple(results), None, f"All {len(results)} tests passed.", 0.0)
-    mistakes = (
-        ()
-        if hanging or naming <= 0
-        else diagnosis.diagnose(exercise, subject, seed, watchdog, naming, most=1 if proved else 2)
-    )
+    mistakes: tuple[Mistake, ...] = ()
+    if not hanging and naming > 0:
+        subject.start_naming()
+        most = 1 if proved else 2
+        mistakes = diagnosis.diagnose(exercise, subject, seed, subject.watchdog, naming, most)
     named, message = proved[0] if proved else (None, failed[0].message)
     if mistakes:
         named, message = "+".join(m.id for m in mistakes), " ".join(m.sentence for m in mistakes)

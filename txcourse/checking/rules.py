@@ -76,34 +76,56 @@ def broken(
         return text
     for name in used_in_source(candidate, not_allowed):
         return f"Your code uses {name}, which this exercise does not allow: it is what you are to write."
-    seen, codes = _Seen(), set()
-
-    def profile(frame: types.FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            codes.add((frame.f_code, frame.f_code.co_filename))  # equal code elsewhere is somebody's own
-
-    before = sys.getprofile()
+    watch = Watch()
+    watch.start()
     try:
-        with seen:
-            sys.setprofile(profile)
-            exercise_it()
+        exercise_it()
     except CandidateError as error:
         if error.kind == "timeout":
             raise
     finally:
-        sys.setprofile(before)
-    if codes & {(code, code.co_filename) for code in _codes_of(reference)}:
+        watch.stop()
+    if watch.codes & {(code, code.co_filename) for code in _codes_of(reference)}:
         return "Your code calls the course's own solution; write it yourself (reveal shows it when you are stuck)."
-    for name in not_allowed:
-        rule = RULES[name]
-        ran = any(
-            part in code.co_filename.replace("\\", "/") and code.co_qualname.startswith(start)
-            for code, _ in codes
-            for part, start in rule.code
-        )
-        if ran or seen.names & rule.functions:
-            return f"Your code calls {name}, which this exercise does not allow: it is what you are to write."
-    return None
+    ran = watch.ran(not_allowed)
+    return None if ran is None else called(ran)
+
+
+def called(name: str) -> str:
+    return f"Your code calls {name}, which this exercise does not allow: it is what you are to write."
+
+
+class Watch:
+    """Notes, between start and stop, the PyTorch functions and the Python code that this thread runs."""
+
+    def __init__(self) -> None:
+        self._seen = _Seen()
+        self.codes: set[tuple[types.CodeType, str]] = set()  # equal code elsewhere is somebody's own
+
+    def _profile(self, frame: types.FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            self.codes.add((frame.f_code, frame.f_code.co_filename))
+
+    def start(self) -> None:
+        self._before = sys.getprofile()
+        self._seen.__enter__()
+        sys.setprofile(self._profile)
+
+    def stop(self) -> None:
+        sys.setprofile(self._before)
+        self._seen.__exit__(None, None, None)
+
+    def ran(self, not_allowed: Iterable[str]) -> str | None:
+        """The first of these names that stands for something that ran."""
+        for name in not_allowed:
+            rule = RULES[name]
+            if self._seen.names & rule.functions or any(
+                part in code.co_filename.replace("\\", "/") and code.co_qualname.startswith(start)
+                for code, _ in self.codes
+                for part, start in rule.code
+            ):
+                return name
+        return None
 
 
 def _course_object(candidate: Any) -> str | None:
@@ -186,4 +208,8 @@ def source_of(candidate: Any) -> str | None:
                         return ast.get_source_segment(text, node)
     except (OSError, TypeError, SyntaxError):
         return None
+    return None
+
+
+def in_source(tree: ast.AST, not_allowed: Iterable[str]) -> str | None:
     return None

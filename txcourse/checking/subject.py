@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from txcourse.checking.guard import CandidateError, Watchdog, guarded
+from txcourse.checking.guard import CandidateError, Unwatched, Watchdog, guarded
 
 
 def copied(value: Any) -> Any:
@@ -111,8 +111,15 @@ class _Largest(TorchFunctionMode):
 class Subject:
     """A function or class to be judged."""
 
-    def __init__(self, candidate: Any, watchdog: Watchdog):
+    def __init__(self, candidate: Any, watchdog: Watchdog | Unwatched):
         self._candidate, self.watchdog = candidate, watchdog
+
+    def seed(self, seed: int) -> None:
+        """Set the random numbers that the candidate draws."""
+        torch.manual_seed(seed)
+
+    def start_naming(self) -> None:
+        """The tests are over, and calls that follow only find the mistake's name: where time is counted, it starts anew."""
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """The candidate's result for copies of `args`; raises CandidateError when it gives none."""
@@ -163,7 +170,7 @@ class Subject:
 class ModuleSubject:
     """A constructed module (or any object) of the candidate."""
 
-    def __init__(self, module: Any, watchdog: Watchdog):
+    def __init__(self, module: Any, watchdog: Watchdog | Unwatched):
         self._module, self.watchdog = module, watchdog
         self._dtype = torch.float32
 
@@ -188,6 +195,10 @@ class ModuleSubject:
         own, named = copied(tuple(args)), copied(kwargs)
         value = self._do(lambda: self._method(method)(*own, **named))
         return _detached(value), own
+
+    def raw(self, *args: Any, **kwargs: Any) -> Any:
+        """The output as it is, attached to its graph."""
+        return self._do(lambda: self._module(*args, **kwargs))
 
     def gradients(
         self, *args: Any, wrt: Sequence[int], seed: int = 0, method: str = "forward", **kwargs: Any
@@ -228,6 +239,17 @@ class ModuleSubject:
 
     def buffers(self) -> list[tuple[str, tuple[int, ...]]]:
         return [(n, tuple(b.shape)) for n, b in self._module.named_buffers()] if self.is_module else []
+
+    def frozen(self) -> list[str]:
+        """Names of the parameters that do not require a gradient."""
+        return (
+            [n for n, p in self._module.named_parameters() if not p.requires_grad] if self.is_module else []
+        )
+
+    def plain_tensors(self) -> list[tuple[int, ...]]:
+        """Shapes of the tensors that are held as ordinary attributes, neither parameters nor buffers."""
+        parts = self._module.modules() if self.is_module else ()
+        return [tuple(v.shape) for part in parts for v in vars(part).values() if isinstance(v, Tensor)]
 
     def unregistered(self) -> list[str]:
         """Attributes that hold parameters or modules where PyTorch does not see them (plain lists and dictionaries)."""

@@ -947,13 +947,12 @@ def _cache_several(c: Context) -> None:
     _cache_compare(c, (1, 2, 2))
 
 
+def _fresh_length(KeyValueCache: Any) -> Callable[..., Any]:
+    return lambda *sizes: KeyValueCache(*sizes).length
+
+
 def _cache_length(c: Context) -> None:
-    sizes = _CACHE_SIZES
-
-    def fresh(KeyValueCache: Any) -> Callable[..., Any]:
-        return lambda: KeyValueCache(*sizes).length
-
-    length = c.subject.through(fresh).call()
+    length = c.subject.through(_fresh_length).call(*_CACHE_SIZES)
     if callable(length):
         raise Wrong(
             "length should be a number, cache.length; yours is a method that has to be called.",
@@ -971,20 +970,20 @@ def _cache_full(c: Context) -> None:
     _cache_compare(c, (1,) * 8, (3, 2, 4, 7, 3))
 
 
+def _memory(KeyValueCache: Any) -> Callable[..., int]:
+    def after_one_position(sizes: Sequence[int], new: Sequence[tuple[Tensor, Tensor]]) -> int:
+        kv = KeyValueCache(*sizes)
+        for layer, (key, value) in enumerate(new):
+            kv.append(layer, key, value)
+        return _numbers_in(kv, set())
+
+    return after_one_position
+
+
 def _cache_memory(c: Context) -> None:
     sizes, (new, *_) = _cache_case(c.seed, (1,), (2, 3, 2, 50, 4))
-
-    def memory(KeyValueCache: Any) -> Callable[..., int]:
-        def after_one_position() -> int:
-            kv = KeyValueCache(*sizes)
-            for layer, (key, value) in enumerate(new):
-                kv.append(layer, key, value)
-            return _numbers_in(kv, set())
-
-        return after_one_position
-
     n_layers, batch, n_heads, max_len, d_k = sizes
-    held, needed = c.subject.through(memory).call(), 2 * n_layers * batch * n_heads * max_len * d_k
+    held, needed = c.subject.through(_memory).call(sizes, new), 2 * n_layers * batch * n_heads * max_len * d_k
     if held < needed:
         raise Wrong(
             f"The memory should be there from the start: {needed} numbers for max_len {max_len}; after one position yours "
@@ -1012,21 +1011,22 @@ def _numbers_in(thing: Any, seen: set[int]) -> int:
     return sum(_numbers_in(v, seen) for v in members if not isinstance(v, plain))
 
 
+def _second_of_two(KeyValueCache: Any) -> Callable[..., Any]:
+    def second_of_two(
+        sizes: Sequence[int], ours: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]
+    ) -> tuple[Any, ...]:
+        first, second = KeyValueCache(*sizes), KeyValueCache(*sizes)
+        first.append(0, *others)
+        return tuple(x.clone() for x in second.append(0, *ours))
+
+    return second_of_two
+
+
 def _cache_own(c: Context) -> None:
     """What is appended is copied: changing it, or another cache, changes nothing."""
-
-    def script(KeyValueCache: Any) -> Callable[..., Any]:
-        def two_caches() -> tuple[Any, Any, Any]:
-            sizes, rounds = _cache_case(c.seed, (1, 1), (1, 3, 2, 5, 4))
-            first, second = KeyValueCache(*sizes), KeyValueCache(*sizes)
-            (key, value), (other_key, other_value) = rounds[0][0], rounds[1][0]
-            first.append(0, key, value)
-            result = second.append(0, other_key, other_value)
-            return tuple(x.clone() for x in result), other_key, other_value
-
-        return two_caches
-
-    result, key, value = c.subject.through(script).call()
+    sizes, ((others,), (ours,)) = _cache_case(c.seed, (1, 1), (1, 3, 2, 5, 4))
+    result = c.subject.through(_second_of_two).call(sizes, ours, others)
+    key, value = ours
     for name, got, want in (("keys", result[0], key), ("values", result[1], value)):
         text = "shared" if got.shape != want.shape or not torch.equal(got, want) else ""
         if text:

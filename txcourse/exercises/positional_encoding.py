@@ -387,7 +387,7 @@ def _encoding_no_parameter(c: Context) -> None:
             f"The table is computed, no parameter; yours has the parameter `{names[0]}`.",
             "table_is_parameter",
         )
-    got = c.subject.raw(6, 9)(c.randn(2, 5, 6))
+    got = module.raw(c.randn(2, 5, 6))
     if isinstance(got, Tensor) and got.requires_grad:
         raise Wrong("The table should not require a gradient.", "table_requires_gradient")
 
@@ -403,23 +403,16 @@ def _encoding_moves(c: Context) -> None:
     module = _encoding(c, 6, 9)
     module.call(method="half")
     got = module.call(x.half())
-    if isinstance(got, Tensor) and got.dtype != torch.float16 and _plain_tables(c):
+    if (
+        isinstance(got, Tensor)
+        and got.dtype != torch.float16
+        and any(len(s) > 1 for s in module.plain_tensors())
+    ):
         raise Wrong(
             f"After .to(torch.float16) the table is still of another type (the sum is {got.dtype}): "
             "register_buffer makes it move with the module.",
             "table_does_not_move",
         )
-
-
-def _plain_tables(c: Context) -> bool:
-    """Whether the module holds a matrix as an ordinary attribute."""
-    module = c.subject.raw(6, 9)
-    return any(
-        isinstance(value, Tensor) and value.dim() > 1
-        for part in module.modules()
-        for name, value in vars(part).items()
-        if name not in ("_parameters", "_buffers")
-    )
 
 
 def _encoding_limit(c: Context) -> None:
@@ -618,9 +611,8 @@ def _learned_parameter(c: Context) -> None:
             f"9 positions with 6 features are 54 numbers; yours has {module.size()}.",
             "wrong_number_of_parameters",
         )
-    name = module.parameters()[0][0]
-    if not module.attribute("parameters")().__next__().requires_grad:
-        raise Wrong(f"`{name}` should be trained: it needs requires_grad=True.", "parameter_not_trained")
+    if frozen := module.frozen():
+        raise Wrong(f"`{frozen[0]}` should be trained: it needs requires_grad=True.", "parameter_not_trained")
 
 
 def _learned_values(c: Context) -> None:

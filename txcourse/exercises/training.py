@@ -714,39 +714,42 @@ def _adam_none(c: Context) -> None:
     _adam(c, " without any gradient", *_adam_case(c.seed, 1, skip=((0, 0), (0, 1), (0, 2))), 0.1)
 
 
+def _on_parameters(adam_step: Callable[..., Any]) -> Callable[..., Any]:
+    def on_parameters(starts: Sequence[Tensor], steps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        parameters = [nn.Parameter(p.clone()) for p in starts]
+        state: dict[Any, Any] = {}
+        for gradients in steps:
+            adam_step(parameters, [g.clone() for g in gradients], state, 0.1)
+        return [p.detach().clone() for p in parameters]
+
+    return on_parameters
+
+
 def _adam_parameters(c: Context) -> None:
     starts, steps = _adam_case(c.seed, 2)
-
-    def twice(adam_step: Callable[..., Any]) -> Callable[..., Any]:
-        def on_parameters() -> list[list[Tensor]]:
-            parameters = [nn.Parameter(p.clone()) for p in starts]
-            state: dict[Any, Any] = {}
-            for gradients in steps:
-                adam_step(parameters, [g.clone() for g in gradients], state, 0.1)
-            return [p.detach().clone() for p in parameters]
-
-        return on_parameters
-
-    got, want = c.subject.through(twice).call(), run_adam(solutions.adam_step, starts, steps, 0.1)[0][-1]
+    got, want = (
+        c.subject.through(_on_parameters).call(starts, steps),
+        run_adam(solutions.adam_step, starts, steps, 0.1)[0][-1],
+    )
     c.expect(got, want, "the list of parameters that require gradient, after two steps", rtol=2e-5)
+
+
+def _from_two_states(adam_step: Callable[..., Any]) -> Callable[..., Any]:
+    def from_two_states(starts: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[list[Tensor]]:
+        parameters, results = [p.clone() for p in starts], []
+        for _ in range(2):
+            for p, start in zip(parameters, starts, strict=True):
+                p.copy_(start)
+            adam_step(parameters, [g.clone() for g in gradients], {}, 0.1)
+            results.append([p.clone() for p in parameters])
+        return results
+
+    return from_two_states
 
 
 def _adam_state(c: Context) -> None:
     starts, steps = _adam_case(c.seed, 2)
-
-    def anew(adam_step: Callable[..., Any]) -> Callable[..., Any]:
-        def from_two_states() -> tuple[list[Tensor], list[Tensor]]:
-            parameters, results = [p.clone() for p in starts], []
-            for _ in range(2):
-                for p, start in zip(parameters, starts, strict=True):
-                    p.copy_(start)
-                adam_step(parameters, [g.clone() for g in steps[0]], {}, 0.1)
-                results.append([p.clone() for p in parameters])
-            return results[0], results[1]
-
-        return from_two_states
-
-    first, second = c.subject.through(anew).call()
+    first, second = c.subject.through(_from_two_states).call(starts, steps[0])
     if difference(second, first, rtol=1e-9) is not None:
         raise Wrong(
             "With a new, empty `state` the same step gives another result: something is kept outside of `state`.",
