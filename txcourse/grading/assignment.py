@@ -126,7 +126,7 @@ def read(file: Path) -> Assignment:
 
 def of_notebooks(names: Iterable[str], due: str | None = None) -> Assignment:
     """All exercises of the named notebooks ("03", "attention" or "03_attention"), or of the whole course."""
-    names = list(names)
+    names = [_notebook(name) for name in names]
     title = ", ".join(names) or "the whole course"
     return build({"title": title, "notebooks": names or _notebooks(), "due": due})
 

@@ -146,13 +146,7 @@ def grade_one(judge: Judge, assignment: Assignment, submission: Submission) -> d
         found = next((c for cells in notebooks if (c := _cut(cells, asked.name, names, course))), None)
         judgement, source = _best(judge, asked, found)
         alike = fingerprint(found.own) if found else None
-        graded.append(
-            {
-                **judgement.to_dict(),
-                "source": source,
-                "alike": hashlib.sha256(alike.encode()).hexdigest() if alike else None,
-            }
-        )
+        graded.append({**judgement.to_dict(), "source": source, "alike": alike})
     return _result(graded, problems, judge.level)
 
 
