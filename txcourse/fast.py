@@ -1,10 +1,10 @@
 """The Transformer of `txcourse.solutions`: the same parameters and the same results, computed faster.
 
-    model = FastTransformer(...)                        # arguments and state_dict of Transformer
-    model.summed_loss(src, tgt, smoothing=0.1)          # training
-    model.greedy_decode(src, max_len, bos_id, eos_id)   # decoding with a key-value cache
+    model = FastTransformer(...)                            # arguments and state_dict of Transformer
+    model.summed_loss(src, tgt, smoothing=0.1)              # training
+    Decoding([model]).greedy(src, max_len, bos_id, eos_id)  # decoding with a key-value cache; .beam too
 
-It is a Transformer with two more methods, so `model(src, tgt)` is still the plain computation. The tricks, in the
+It is a Transformer with one more method, so `model(src, tgt)` is still the plain computation. The tricks, in the
 order in which they appear:
 
 1. Packing. Projections, feed-forward networks and norms act on each position alone, so they run on the real
@@ -15,14 +15,17 @@ order in which they appear:
 4. The causal mask alone. With padding on the right, what stands left of a real target position is real.
 5. Only real targets reach the output layer, one chunk at a time, and the loss computes its own gradient: the
    logits (n, V) and their gradient never exist as a whole.
-6. A cache. Decoding keeps keys and values in buffers allocated once and computes one position per step;
-   finished sequences leave the batch.
+6. A cache. Decoding keeps keys and values in buffers allocated once and computes one position per step.
+7. Early leave. Finished sequences leave the batch, and so does a beam whose live prefixes cannot win any more.
+8. Weights in reading order. A step has few rows, so its time is that of reading the weights: decoding copies them
+   once, transposed and fused.
 
 Sequences must be padded on the right, as `collate` does, and hold at least one token.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -41,7 +44,7 @@ from txcourse.solutions.transformer import Transformer
 
 
 class FastTransformer(Transformer):
-    """`solutions.Transformer` with a faster training loss and cached greedy decoding."""
+    """`solutions.Transformer` with a faster training loss; `Decoding` is for its use afterwards."""
 
     def summed_loss(
         self, src: Int[Tensor, "batch source"], tgt: Int[Tensor, "batch target"], smoothing: float = 0.0
@@ -91,32 +94,6 @@ class FastTransformer(Transformer):
         x = embedding(packing.pack(tokens)[None])[0]  # (n, d)
         x = x + self.positions.table[packing.index % length]
         return dropout(x, self.positions.dropout)
-
-    @torch.no_grad()
-    def greedy_decode(
-        self, src: Int[Tensor, "batch source"], max_len: int, bos_id: int, eos_id: int
-    ) -> Int[Tensor, "batch length"]:
-        """As solutions.decoding.greedy_decode: (B, ≤ max_len) starting with bos, padding after eos."""
-        was_training = self.training
-        self.eval()
-        try:
-            cache = DecoderCache(self, src, max_len)
-            tokens = src.new_full((src.size(0), max_len), self.pad_id)
-            tokens[:, 0] = bos_id
-            rows = torch.arange(src.size(0), device=src.device)  # of `tokens`, for each sequence in the cache
-            alive = torch.ones_like(rows, dtype=torch.bool)
-            length = 1
-            while length < max_len and alive.any():
-                if 2 * int(alive.sum()) <= len(rows):
-                    cache.keep(alive)
-                    rows, alive = rows[alive], alive[alive]
-                chosen = cache.step(tokens[rows, length - 1]).argmax(-1)  # (b,)
-                tokens[rows, length] = torch.where(alive, chosen, self.pad_id)
-                alive &= chosen != eos_id
-                length += 1
-            return tokens[:, :length]
-        finally:
-            self.train(was_training)
 
 
 class Packing:
@@ -288,49 +265,253 @@ class LinearCrossEntropy(torch.autograd.Function):
         return (*(None if g is None else g * grad_outputs[0] for g in ctx.saved_tensors), None, None)
 
 
-class DecoderCache:
-    """The decoder's state while it writes: keys and values of memory and of all positions so far, in buffers
-    allocated once."""
+class Decoding:
+    """Greedy and beam search with one model, or with the mean of several: an ensemble.
 
-    def __init__(self, model: FastTransformer, src: Int[Tensor, "batch source"], max_len: int) -> None:
+    The weights are copied when it is made, in the layout that a single position wants; make a new one after further
+    training. The next token's distribution of an ensemble is the arithmetic mean of its models' probabilities. The
+    models share their vocabularies; sizes may differ. Nothing has dropout or a gradient.
+    """
+
+    def __init__(self, models: Sequence[FastTransformer]) -> None:
+        with torch.no_grad():
+            self.decoders = [StepDecoder(model) for model in models]
+        self.pad_id = models[0].pad_id
+
+    @torch.no_grad()
+    def greedy(
+        self, src: Int[Tensor, "batch source"], max_len: int, bos_id: int, eos_id: int
+    ) -> Int[Tensor, "batch length"]:
+        """As solutions.decoding.greedy_decode: (B, ≤ max_len) starting with bos, padding after eos."""
+        caches = [DecoderCache(decoder, src, max_len) for decoder in self.decoders]
+        tokens = src.new_full((src.size(0), max_len), self.pad_id)
+        tokens[:, 0] = bos_id
+        rows = torch.arange(src.size(0), device=src.device)  # of `tokens`, for each sequence in the caches
+        chosen, ended = tokens[:, 0], torch.zeros_like(rows, dtype=torch.bool)
+        length = 1
+        while length < max_len and len(rows) > 0:
+            chosen = mean_logits([cache.step(chosen) for cache in caches]).argmax(-1)  # (b,)
+            tokens[rows, length] = chosen.masked_fill(ended, self.pad_id)
+            ended = ended | (chosen == eos_id)
+            length += 1
+            if 2 * int(ended.sum()) >= len(rows):
+                going = (~ended).nonzero()[:, 0]
+                for cache in caches:
+                    cache.keep(going, going)
+                rows, chosen, ended = rows[going], chosen[going], ended[going]
+        return tokens[:, :length]
+
+    @torch.no_grad()
+    def beam(
+        self,
+        src: Int[Tensor, "batch source"],
+        max_len: int,
+        bos_id: int,
+        eos_id: int,
+        beam_size: int,
+        length_penalty: float,
+    ) -> list[tuple[list[int], float]]:
+        """As solutions.decoding.beam_search, for each row of src: (ids, score) with the same ids, scores and ties.
+
+        It stops for a source as soon as no live prefix of it can win any more: sums only fall.
+        """
+        n, k = src.size(0), beam_size
+        caches = [DecoderCache(decoder, src, max_len, k) for decoder in self.decoders]
+        ids = src.new_full((n, k, max_len), self.pad_id)
+        ids[:, :, 0] = bos_id
+        sums = torch.full((n, k), -math.inf, dtype=torch.float64, device=src.device)  # -inf: no live prefix
+        sums[:, 0] = 0.0
+        best = ids[:, 0].clone()  # of the finished ones of each source
+        best_score = torch.full((n,), -math.inf, dtype=torch.float64, device=src.device)
+        source = torch.arange(n, device=src.device)  # the row of src of each beam that goes on
+
+        def finish(finished: Float[Tensor, "n k"], length: int) -> None:
+            """Let prefixes with these sums (-inf: none) win, where one is better than the best so far."""
+            scores = finished / max(length - 1, 1) ** length_penalty
+            place = scores.argmax(1, keepdim=True)  # the first of equal ones
+            score = scores.gather(1, place)[:, 0]
+            better = score > best_score[source]
+            best_score[source[better]] = score[better]
+            best[source[better]] = ids[better, place[better, 0]]
+
+        length = 1
+        while length < max_len and len(source) > 0:
+            logits = mean_logits([cache.step(ids[:, :, length - 1].flatten()) for cache in caches])
+            # The best k of a beam are among the best k extensions of each of its prefixes.
+            values, tokens = top(logits.log_softmax(-1), min(k, logits.size(1)))  # (n·k, k')
+            totals = (sums[:, :, None] + values.double().unflatten(0, (-1, k))).flatten(1)  # (n, k·k')
+            ranked = totals.sort(descending=True, stable=True)
+            sums, places = ranked.values[:, :k], ranked.indices[:, :k]  # (n, k)
+            parents = places // values.size(1)
+            ids = ids.gather(1, parents[:, :, None].expand_as(ids))
+            ids[:, :, length] = tokens.reshape(len(sums), -1).gather(1, places)
+            length += 1
+
+            ended = ids[:, :, length - 1] == eos_id
+            finish(sums.masked_fill(~ended, -math.inf), length)
+            sums = sums.masked_fill(ended, -math.inf)
+            # What is left of a beam scores at most its best sum over the largest divisor still possible.
+            largest = max((length - 1) ** length_penalty, (max_len - 1) ** length_penalty)
+            going = (sums.amax(1) / largest > best_score[source]).nonzero()[:, 0]
+            rows = (torch.arange(len(sums), device=src.device)[:, None] * k + parents)[going].flatten()
+            for cache in caches:
+                cache.keep(rows, going)
+            source, ids, sums = source[going], ids[going], sums[going]
+        finish(sums, length)
+        return [
+            (row[: row.index(eos_id, 1) + 1] if eos_id in row[1:] else row, score)
+            for row, score in zip(best.tolist(), best_score.tolist(), strict=True)
+        ]
+
+
+def mean_logits(logits: list[Float[Tensor, "n vocabulary"]]) -> Float[Tensor, "n vocabulary"]:
+    """Logits of the arithmetic mean of the probabilities; those of a single model stay as they are."""
+    if len(logits) == 1:
+        return logits[0]
+    return torch.stack([z.log_softmax(-1) for z in logits]).logsumexp(0) - math.log(len(logits))
+
+
+def top(x: Float[Tensor, "n vocabulary"], k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row and their places, equal ones from left to right (topk promises no order)."""
+    values, places = x.topk(k)
+    if int((x >= values[:, -1:]).sum()) > values.numel():  # more than k: topk chose among equal ones
+        values, places = x.sort(descending=True, stable=True)
+        return values[:, :k], places[:, :k]
+    places = places.sort().values
+    values, order = x.gather(1, places).sort(descending=True, stable=True)
+    return values, places.gather(1, order)
+
+
+class StepLayer:
+    """A decoder layer for one position at a time, its weights copied in (input, output) order.
+
+    A product with few rows takes as long as reading the weights, and in this order a processor reads them faster
+    than in the (output, input) order of nn.Linear.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        own, cross = layer.self_attention, layer.cross_attention
+        self.n_heads: int = own.n_heads
+        self.norm_first: bool = layer.residuals[0].norm_first
+        self.norms: list[LayerNorm] = [residual.norm for residual in layer.residuals]
+        self.qkv = by_input(own.w_q, own.w_k, own.w_v)
+        self.past_out = by_input(own.w_o)
+        self.query = by_input(cross.w_q)
+        self.memory_out = by_input(cross.w_o)
+        self.linear_1 = by_input(layer.feed_forward.linear_1)
+        self.linear_2 = by_input(layer.feed_forward.linear_2)
+
+    def __call__(
+        self,
+        x: Float[Tensor, "rows d"],
+        past: Float[Tensor, "2 rows heads length d_k"],
+        real: Tensor | None,
+        memory: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+    ) -> Float[Tensor, "rows d"]:
+        """The next position; its key and value are written to the last place of `past`."""
+        rows, heads, last = len(x), self.n_heads, past.size(3) - 1
+        key, value = memory  # (B, h, S, d_k)
+        y = norm(self.norms[0], x) if self.norm_first else x
+        qkv = torch.addmm(self.qkv[1], y, self.qkv[0]).view(rows, 3, heads, -1)
+        past.select(3, last).copy_(qkv[:, 1:].transpose(0, 1))
+        y = F.scaled_dot_product_attention(qkv[:, 0, :, None], past[0], past[1], real)  # (R, h, 1, d_k)
+        y = torch.addmm(self.past_out[1], y.view(rows, -1), self.past_out[0])
+        x = x + y if self.norm_first else norm(self.norms[0], x + y)
+
+        y = norm(self.norms[1], x) if self.norm_first else x
+        query = torch.addmm(self.query[1], y, self.query[0]).view(
+            len(memory[0]), -1, heads, memory[0].size(3)
+        )
+        y = F.scaled_dot_product_attention(query.transpose(1, 2), key, value, mask)  # (B, h, width, d_k)
+        y = torch.addmm(self.memory_out[1], y.transpose(1, 2).reshape(rows, -1), self.memory_out[0])
+        x = x + y if self.norm_first else norm(self.norms[1], x + y)
+
+        y = norm(self.norms[2], x) if self.norm_first else x
+        y = torch.addmm(self.linear_1[1], y, self.linear_1[0]).relu_()
+        y = torch.addmm(self.linear_2[1], y, self.linear_2[0])
+        return x + y if self.norm_first else norm(self.norms[2], x + y)
+
+
+def by_input(*projections: nn.Linear) -> tuple[Tensor, Tensor]:
+    """(weight (input, outputs), bias (outputs)) of several projections of the same input, as copies."""
+    weight, bias = fused(list(projections))
+    return weight.t().contiguous(), weight.new_zeros(len(weight)) if bias is None else bias
+
+
+class StepDecoder:
+    """The decoder of a model for one position at a time."""
+
+    def __init__(self, model: FastTransformer) -> None:
         self.model = model
+        self.layers = [StepLayer(layer) for layer in cast("Iterable[Any]", model.decoder.layers)]
+        self.output = by_input(model.output)
+
+
+class DecoderCache:
+    """What a decoder remembers while it writes: keys and values of the memory and of all positions so far.
+
+    It has `width` rows for each source, one after the other. Keys and values of the positions lie in a buffer
+    allocated once; those of the memory are not repeated, the queries of a source's rows stand side by side.
+    """
+
+    def __init__(self, decoder: StepDecoder, src: Tensor, max_len: int, width: int = 1) -> None:
+        model = decoder.model
+        self.decoder = decoder
         source = Packing(src != model.pad_id)
+        with evaluating(model):
+            memory = model._encode_packed(src, source)
         self.mask = source.mask
-        memory = model._encode_packed(src, source)
-        layers: list[Any] = list(model.decoder.layers)
-        self.memory = memory_keys_values(model.decoder.layers, memory, source)
-        self.projections = [fused([a.w_q, a.w_k, a.w_v]) for a in (layer.self_attention for layer in layers)]
+        keys_values = memory_keys_values(model.decoder.layers, memory, source)
+        self.memory = [(key.contiguous(), value.contiguous()) for key, value in keys_values]  # (B, h, S, d_k)
         batch, n_heads, _, d_k = self.memory[0][0].shape
-        self.keys = memory.new_empty(len(layers), batch, n_heads, max_len, d_k)
-        self.values = torch.empty_like(self.keys)
+        self.past = memory.new_empty(len(self.memory), 2, batch * width, n_heads, max_len, d_k)
+        self.real: Tensor | None = None  # (R, max_len), once some row holds padding
         self.length = 0  # positions so far
 
-    def step(self, tokens: Int[Tensor, " batch"]) -> Float[Tensor, "batch vocabulary"]:
-        """The logits that follow when `tokens` are the next position of each sequence."""
-        model, now = self.model, self.length
-        x = model.tgt_embedding(tokens[:, None])[:, 0] + model.positions.table[now]  # (B, d)
+    def step(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocabulary"]:
+        """The logits that follow when `tokens` are the next position of each row."""
+        decoder, model = self.decoder, self.decoder.model
+        table = model.positions.table
+        if self.length == len(table):
+            raise ValueError(f"a sequence of {self.length + 1} positions, but max_len = {len(table)}")
+        x = model.tgt_embedding(tokens) + table[self.length]  # (R, d)
         self.length += 1
-        for i, layer in enumerate(cast("Iterable[Any]", model.decoder.layers)):
-            x = residual(layer.residuals[0], x, partial(self._attend_to_past, i, layer.self_attention))
-            x = residual(layer.residuals[1], x, partial(self._attend_to_memory, i, layer.cross_attention))
-            x = residual(layer.residuals[2], x, partial(feed_forward, layer.feed_forward))
-        return model.output(x if model.decoder.norm is None else norm(model.decoder.norm, x))
+        past, real = self.past[..., : self.length, :], self._real(tokens)
+        for i, layer in enumerate(decoder.layers):
+            x = layer(x, past[i], real, self.memory[i], self.mask)
+        if model.decoder.norm is not None:
+            x = norm(model.decoder.norm, x)
+        return torch.addmm(decoder.output[1], x, decoder.output[0])
 
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these sequences only: a boolean mask, or row numbers (repeated ones too, for a beam)."""
-        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
-        self.memory = [(key[rows], value[rows]) for key, value in self.memory]
-        self.mask = None if self.mask is None else self.mask[rows]
+    def keep(self, rows: Int[Tensor, " rows"], sources: Int[Tensor, " sources"]) -> None:
+        """Go on with these rows, in this order, some perhaps several times; `sources` are those that they belong to."""
+        kept = self.past[:, :, :, :, : self.length][:, :, rows]
+        self.past = self.past[:, :, : len(rows)]
+        self.past[:, :, :, :, : self.length] = kept
+        self.real = None if self.real is None else self.real[rows]
+        if len(sources) < len(self.memory[0][0]):
+            self.memory = [(key[sources], value[sources]) for key, value in self.memory]
+            self.mask = None if self.mask is None else self.mask[sources]
 
-    def _attend_to_past(self, i: int, layer: MultiHeadAttention, x: Tensor) -> Tensor:
-        query, key, value = (
-            F.linear(x, *self.projections[i]).unflatten(1, (3, layer.n_heads, 1, -1)).unbind(1)
-        )
-        self.keys[i, :, :, self.length - 1 : self.length] = key  # (B, h, 1, d_k)
-        self.values[i, :, :, self.length - 1 : self.length] = value
-        past = slice(0, self.length)
-        return layer.w_o(attend(layer, query, self.keys[i, :, :, past], self.values[i, :, :, past])[:, 0])
+    def _real(self, tokens: Tensor) -> Tensor | None:
+        """Which positions may be attended to, as a mask: all but padding, should a model write that."""
+        padding = tokens == self.decoder.model.pad_id
+        if self.real is None and bool(padding.any()):
+            self.real = tokens.new_ones(len(tokens), self.past.size(4), dtype=torch.bool)
+        if self.real is None:
+            return None
+        self.real[:, self.length - 1] = ~padding
+        return self.real[:, None, None, : self.length]
 
-    def _attend_to_memory(self, i: int, layer: MultiHeadAttention, x: Tensor) -> Tensor:
-        query = layer.w_q(x).unflatten(1, (layer.n_heads, 1, -1))  # (B, h, 1, d_k)
-        return layer.w_o(attend(layer, query, *self.memory[i], self.mask)[:, 0])
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards every module in the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
