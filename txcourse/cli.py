@@ -197,6 +197,9 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")
     ] = False,
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch the data when the course does not carry them.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model, with checkpoints, and print its scores on the test split.
@@ -213,6 +216,41 @@ def train(
         minutes=minutes,
         seed=seed,
         resume=resume,
+        download=download,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def score(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders of runs, several as an ensemble; the course's own model without."),
+    ] = None,
+    beam: Annotated[int, typer.Option(help="Beam size; 1 for greedy decoding alone.")] = 5,
+    length_penalty: Annotated[
+        float, typer.Option(help="A sum of log-probabilities is divided by length to this power.")
+    ] = 1.0,
+    average: Annotated[
+        int | None, typer.Option(help="Take the mean of so many last checkpoints, not the result.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="dev or test.")] = "test",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; the best one without.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure trained models: sequences (words) and tokens (phonemes) that are wrong, greedy and with a beam.
+
+    Example: txcourse score runs/one runs/two --beam 5 --average 5
+    """
+    from txcourse.training.scoring import score_command
+
+    score_command(
+        runs or [],
+        beam_size=beam,
+        length_penalty=length_penalty,
+        average=average,
+        split=split,
+        device=device,
         as_json=as_json,
     )
 
@@ -223,6 +261,7 @@ def pronounce(
     model: Annotated[
         Path | None, typer.Option(help="Folder of a run; the model that comes with the course without.")
     ] = None,
+    beam: Annotated[int, typer.Option(help="Beam size; 1 is greedy.")] = 1,
     attention: Annotated[
         Path | None, typer.Option(help="Write the attention of one word as a picture.")
     ] = None,
@@ -234,7 +273,77 @@ def pronounce(
     """
     from txcourse.training.commands import pronounce_command
 
-    pronounce_command(words or [], model=model, attention=attention, as_json=as_json)
+    pronounce_command(words or [], model=model, beam_size=beam, attention=attention, as_json=as_json)
+
+
+Asked = Annotated[
+    Path | None,
+    typer.Option(
+        "--assignment", help="What is asked, in a TOML file (docs/instructors.md).", show_default=False
+    ),
+]
+Notebooks = Annotated[
+    list[str] | None,
+    typer.Option("--notebook", help="In place of a file: all exercises of this notebook. May be repeated."),
+]
+Due = Annotated[
+    str | None, typer.Option(help="A moment such as 2027-03-01T23:59; what comes later is marked late.")
+]
+
+
+@app.command()
+def grade(
+    submissions: Annotated[Path, typer.Argument(help="A notebook, a folder, or the zip of an LMS.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
+    assignment: Asked = None,
+    notebook: Notebooks = None,
+    roster: Annotated[
+        Path | None, typer.Option(help="CSV file of the students: id, name, email.", show_default=False)
+    ] = None,
+    due: Due = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; one for each processor without.")
+    ] = None,
+    shard: Annotated[str, typer.Option(help="i/n: the i-th of n machines that share the folder.")] = "1/1",
+    as_json: Json = False,
+) -> None:
+    """Grade submissions: grades.csv, results.json, class.html, and a page of feedback for each student.
+
+    May be stopped at any moment; the same command goes on. Example: txcourse grade submissions.zip --notebook 03
+    """
+    from txcourse.grading.commands import grade_command
+
+    grade_command(submissions, out, assignment, notebook, roster, due, jobs, shard, as_json)
+
+
+@app.command()
+def export(
+    what: Annotated[str, typer.Argument(help="handout, gradescope, canvas, moodle or nbgrader.")],
+    out: Annotated[Path, typer.Option(help="File or folder to write.", show_default=False)],
+    assignment: Asked = None,
+    notebook: Notebooks = None,
+    due: Due = None,
+    results: Annotated[Path, typer.Option(help="Folder of `txcourse grade`, for canvas and moodle.")] = Path(
+        "results"
+    ),
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            help="The gradebook or worksheet that the LMS exported, to be filled.", show_default=False
+        ),
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option(help="canvas: the column to fill, by its title.", show_default=False)
+    ] = None,
+) -> None:
+    """Write what students get, or what an LMS takes.
+
+    handout: notebooks for the students. gradescope: the autograder's zip. canvas, moodle: the table that the LMS
+    exported, filled. nbgrader: a source folder. Example: txcourse export handout --notebook 03 --out handout
+    """
+    from txcourse.grading.commands import export_command
+
+    export_command(what, out, assignment, notebook, due, results, table, column)
 
 
 @app.command()

@@ -27,6 +27,7 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,6 +182,17 @@ def build(plain: dict[str, Any]) -> Assignment:
         limits=Limits(**full["limits"]),
         plain=full,
     )
+
+
+def to_toml(assignment: Assignment, own: list[str]) -> str:
+    """The assignment as a file, with these paths to the instructor's own exercises."""
+    plain, text = assignment.plain, partial(json.dumps, ensure_ascii=False)
+    lines = [f"{key} = {text(plain[key])}" for key in ("title", "exercises", "leave_out")]
+    lines += [f"own = {text(own)}", *([f"due = {plain['due']}"] if plain["due"] else [])]
+    lines += [f"seed = {plain['seed']}  # keep it to yourself", "", "[points]"]
+    lines += [f"{text(name)} = {value:g}" for name, value in plain["points"].items()]
+    lines += ["", "[limits]", *(f"{name} = {value}" for name, value in plain["limits"].items())]
+    return "\n".join(lines) + "\n"
 
 
 def parse_due(text: str) -> datetime:

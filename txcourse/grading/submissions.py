@@ -91,14 +91,15 @@ class Roster:
         """The student that a part of a path names: as a whole, else as a piece of it such as an id."""
         parts = list(parts)
         for part in parts:
-            if student := self._names.get(_plain(part)):
+            if student := self._names.get(same_name(part)):
                 return student
         pieces = {piece for part in parts for piece in re.split(r"[^\w@.+-]+|_", part) if len(piece) >= 4}
-        found = {student for piece in pieces if (student := self._names.get(_plain(piece)))}
+        found = {student for piece in pieces if (student := self._names.get(same_name(piece)))}
         return found.pop() if len(found) == 1 else None
 
 
-def _plain(name: str) -> str:
+def same_name(name: str) -> str:
+    """What two ways of writing a name have in common."""
     return re.sub(r"[\s,]+", "", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -121,7 +122,7 @@ def read_roster(file: Path) -> Roster:
     """
     rows = read_table(file)[1]
     row: list[str]
-    head = [_plain(title).replace("_", "") for title in rows[0]] if rows else []
+    head = [same_name(title).replace("_", "") for title in rows[0]] if rows else []
     column = {key: [i for i, title in enumerate(head) if title in titles] for key, titles in _COLUMNS.items()}
     if not (column["id"] or column["email"] or column["name"] or column["last"]):
         raise UserError(f"{file}: the first line has to name the columns: id, name, email")
@@ -139,7 +140,7 @@ def read_roster(file: Path) -> Roster:
         student = Student(own, clean(name), clean(value["email"]))
         roster.students.append(student)
         names = [own, value["email"], value["email"].split("@")[0], name, _turned(name), *(row[i] for i in column["other"] if i < len(row))]  # fmt: skip
-        for each in {_plain(n) for n in names if n.strip()}:
+        for each in {same_name(n) for n in names if n.strip()}:
             known = roster._names.get(each, student)
             roster._names[each] = student if known == student else None
     return roster
@@ -370,6 +371,11 @@ def find(place: Path, roster: Roster | None = None, due: datetime | None = None)
     empty = [Submission(s, problems=("nothing was handed in",)) for s in students if s.id not in ids]
     made = [_submission(student, group, stamps, due, roster) for student, group in groups]
     return sorted([*made, *empty], key=lambda s: s.student.id)
+
+
+def of_one_student(place: Path) -> Submission:
+    """All notebooks in a folder as one submission."""
+    return _submission(Student("submission"), list(_walk(place.resolve())), {}, None, None)
 
 
 _MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_\w+?_(?:.*)", re.DOTALL)
