@@ -14,7 +14,7 @@ from txcourse import cli, doctor
 from txcourse.learner import course, workspace
 from txcourse.learner.lab import free
 
-COMMANDS = "lab doctor progress check hint reveal reset update train pronounce build".split()
+COMMANDS = "lab doctor progress check hint reveal reset update train score pronounce build".split()
 
 
 class Ran(NamedTuple):

@@ -43,6 +43,7 @@ def test_train_prints_the_test_scores_and_their_conditions(toml, tmp_path, capsy
     assert "copy on cpu" in printed
     assert "Test split, 500 sequences, greedy decoding" in printed
     assert "sequence error rate" in printed
+    assert "with beam 5: " in printed
     assert "after 12 steps of 8 (0.0 epochs), seed 3" in printed
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
 
@@ -120,6 +121,9 @@ def test_pronounce_words(capsys):
     assert capsys.readouterr().out == "transformer  T R AE N S F AO R M ER\ncat          K AE T\n"
     pronounce_command(["cat"], as_json=True)
     assert json.loads(capsys.readouterr().out) == [{"word": "cat", "phonemes": ["K", "AE", "T"]}]
+    pronounce_command(["cat"], beam_size=5)
+    assert capsys.readouterr().out == "cat  K AE T\n"
+    assert "--beam must be at least 1" in one_line(pronounce_command, ["cat"], beam_size=0)
 
 
 def test_pronounce_reads_standard_input(capsys, monkeypatch):

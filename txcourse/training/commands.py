@@ -28,6 +28,7 @@ from txcourse.training.config import Config, load_config
 from txcourse.training.evaluation import BOS, EOS, decode_all, evaluate
 from txcourse.training.loop import Stopped, cpu_threads, train
 
+BEAM_SIZE = 5  # of the second score of a finished run
 LONGEST_WORD = 60  # letters; the longest in the dictionary has 28
 WORDS = {"pronunciation": ("words", "word", "phoneme")}  # what the task calls examples, sequences and tokens
 
@@ -103,6 +104,11 @@ def train_command(
         "dev": {name: history[-1][name] for name in test._fields},
         "test": {**test._asdict(), "examples": len(dataset.test), "decoding": "greedy"},
     }
+    if settings.task != "translation":
+        with cpu_threads(settings.threads):
+            limit = dataset.max_len + 3
+            beam = evaluate(trained_model, dataset.test, dataset.source, dataset.target, limit, BEAM_SIZE)
+        info["test_beam"] = {**beam._asdict(), "examples": len(dataset.test), "decoding": f"beam {BEAM_SIZE}"}
     trained = TrainedModel(model.cpu().eval(), dataset.source, dataset.target, settings, info)
     try:
         save_model(out / "model.safetensors", trained)
@@ -124,6 +130,10 @@ def report(trained: TrainedModel, out: Path, as_json: bool) -> None:
     print(
         f"  {token} error rate  {test['token_error_rate']:6.1%}  (edits to the closest answer / its length)"
     )
+    if beam := info.get("test_beam"):
+        print(
+            f"  with {beam['decoding']}: {beam['sequence_error_rate']:.1%} and {beam['token_error_rate']:.1%}"
+        )
     print(
         f"after {config.steps:,} steps of {config.batch_size} ({info['epochs']:.1f} epochs), seed {config.seed}, "
         f"{info['seconds'] / 60:.1f} minutes on {info['device']} with {config.threads} thread{'s' * (config.threads > 1)}"
@@ -170,7 +180,12 @@ def steps_within(minutes: float, config: Config, dataset: Dataset, device: str) 
 
 
 def pronounce_command(
-    words: list[str], *, model: Path | None = None, attention: Path | None = None, as_json: bool = False
+    words: list[str],
+    *,
+    model: Path | None = None,
+    beam_size: int = 1,
+    attention: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Print the phonemes of words, from the arguments or from standard input, one word a line.
 
@@ -185,11 +200,13 @@ def pronounce_command(
     if trained.config.task != "pronunciation":
         raise UserError(f"The model in {model} was trained on {trained.config.task!r}, not on pronunciation.")
     words = [check_word(word, trained) for word in words]
+    if beam_size < 1:
+        raise UserError(f"--beam must be at least 1, not {beam_size}.")
     if attention is not None and len(words) != 1:
         raise UserError(f"--attention draws one word, not {len(words)}.")
 
     spelled = [list(word) for word in words]
-    answers = decode_all(trained.model, spelled, trained.source, trained.target, max_len=LONGEST_WORD + 2)
+    answers = decode_all(trained.model, spelled, trained.source, trained.target, LONGEST_WORD + 2, beam_size)
     if as_json:
         rows = [{"word": word, "phonemes": answer} for word, answer in zip(words, answers, strict=True)]
         print(json.dumps(rows, ensure_ascii=False))
