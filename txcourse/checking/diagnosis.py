@@ -226,11 +226,13 @@ class _Built:
                 if way == "tensors":
                     pairing = matcher.pair_tensors(theirs)
                 else:
-                    pairing = matcher.pair(theirs, names.guess(ours, theirs) if way == "any" else ())
+                    pairing = matcher.pair(
+                        theirs, names.guess(ours, theirs) if isinstance(theirs, Free) else ()
+                    )
                 if pairing is not None and matcher.agree(
                     theirs, pairing, self._fresh, self._seed + _SECOND_SEED
                 ):
-                    if way == "any":
+                    if isinstance(theirs, Free):
                         names.learn(ours, theirs, pairing, self._probes, self._seed)
                     return True
         except (CandidateError, RuntimeError, ValueError, IndexError, TypeError):

@@ -1,7 +1,6 @@
 """What an exercise consists of: statement, reference, tests, and the model of its known mistakes."""
 
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from txcourse.checking import matching
 from txcourse.checking.compare import difference
 from txcourse.checking.guard import CandidateError
-from txcourse.checking.matching import Free, Matcher, left_out
+from txcourse.checking.matching import Free, Matcher, Names, left_out
 from txcourse.checking.subject import ModuleSubject, Subject
 
 
@@ -104,9 +103,7 @@ class Context:
         self.generator = torch.Generator().manual_seed(seed)
         self._twins: dict[str, tuple[ModuleSubject, nn.Module] | None] = {}
         self._pairings: list[np.ndarray] = []  # found for other twins of this run, tried first
-        # The same by name: where each number of a parameter belongs, None where it has no say.
-        self._known: dict[str, list[tuple[str, int] | None]] = {}
-        self._met: set[str] = set()  # the reference's parameters in those twins
+        self._names = Names()  # the same by name
         self._paired: dict[int, tuple[Free, np.ndarray]] = {}  # by the id of the reference's twin
 
     def randn(self, *shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
@@ -217,69 +214,15 @@ class Context:
                     if fixed not in made[i]:
                         made[i][fixed] = Free(construct(**sizes).double().eval(), fixed)
                     theirs = made[i][fixed]
-                    guesses = [*self._by_name(ours, theirs), *self._pairings]
+                    guesses = [*self._names.guess(ours.parameters(), theirs), *self._pairings]
                     pairing = matcher.pair(theirs, guesses, short=failed)
                     if pairing is not None:
                         self._pairings.append(pairing)
                         matcher.agree(theirs, pairing, probes, self.seed)  # leaves both with equal weights
-                        self._learn(ours, theirs, pairing, probes)
+                        self._names.learn(ours.parameters(), theirs, pairing, probes, self.seed)
                         self._paired[id(theirs.module)] = theirs, pairing
                         return ours, theirs.module
         return None
-
-    def _learn(self, ours: ModuleSubject, theirs: Free, pairing: np.ndarray, probes: Sequence[Probe]) -> None:
-        """Note for every parameter of the candidate where its numbers belong, as (name, index) in the reference.
-
-        Numbers that have no say here (the embedding of an unused token) were paired at random: nothing is known of them.
-        """
-        gradient = theirs.respond(probes, self.seed)[1].abs()
-        has_say = (gradient > 1e-12 * gradient.max()).tolist()
-        self._met.update(theirs.names)
-        named = zip(theirs.names, theirs.shapes(), strict=True)
-        places = [(n, i) for n, shape in named for i in range(math.prod(shape))]
-        start = 0
-        for name, shape in ours.parameters():
-            end = start + math.prod(shape)
-            self._known[name] = [places[i] if has_say[i] else None for i in pairing[start:end]]
-            start = end
-
-    def _by_name(self, ours: ModuleSubject, theirs: Free) -> list[np.ndarray]:
-        """The pairing in which every parameter has the place it had in another twin, and new ones those that are left."""
-        if not self._known or ours.size() != theirs.size():
-            return []
-        spans, start = {}, 0
-        for name, shape in zip(theirs.names, theirs.shapes(), strict=True):
-            spans[name] = range(start, start + math.prod(shape))
-            start += math.prod(shape)
-        pairing, start = np.full(ours.size(), -1), 0
-        owners: list[tuple[int, int, list[str]]] = []
-        strangers: list[tuple[int, int]] = []
-        for name, shape in ours.parameters():
-            places, end = self._known.get(name, []), start + math.prod(shape)
-            names = {place[0] for place in places if place}
-            if len(places) == end - start and names <= spans.keys():
-                pairing[start:end] = [-1 if p is None else spans[p[0]][p[1]] for p in places]
-                owners.append((start, end, sorted(names)))
-            else:
-                strangers.append((start, end))
-            start = end
-        left = set(range(len(pairing))) - set(pairing.tolist())
-        whole = [name for name in spans if name not in self._met]
-        for start, end in strangers:  # new ones take the place of a new one of their size
-            name = next((n for n in whole if len(spans[n]) == end - start), None)
-            if name is not None:
-                pairing[start:end] = spans[name]
-                left.difference_update(spans[name])
-                whole.remove(name)
-        for start, end, owned in owners:
-            own = [i for n in owned for i in spans[n] if i in left]
-            for k, i in zip(np.flatnonzero(pairing[start:end] < 0), own, strict=False):
-                pairing[start + k] = i
-                left.discard(i)
-        if len(left) != (pairing < 0).sum():
-            return []
-        pairing[pairing < 0] = sorted(left)
-        return [pairing]
 
 
 def parameter_sizes(module: nn.Module) -> list[tuple[str, int]]:

@@ -36,6 +36,9 @@ class Adjustable(Protocol):
     def respond(self, probes: Sequence[Any], seed: int) -> tuple[list[Any], Tensor]: ...
 
 
+Named = Sequence[tuple[str, tuple[int, ...]]]  # names and shapes of parameters
+
+
 def left_out(name: str, patterns: Sequence[str]) -> bool:
     """Whether the parameter's name fits one of `patterns`, in which * stands for anything."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
@@ -77,6 +80,69 @@ class Free:
     def respond(self, probes: Sequence[Any], seed: int) -> tuple[list[Any], Tensor]:
         values, gradient = respond(self.module, probes, seed)
         return values, gradient[self._mask]
+
+
+class Names:
+    """Where the numbers of a candidate's parameters belong, by name: learnt on one size of a module, guessed for another."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, list[tuple[str, int] | None]] = {}  # name and index in the reference
+        self._met: set[str] = set()  # the reference's parameters so far
+
+    def learn(self, ours: Named, theirs: Free, pairing: np.ndarray, probes: Sequence[Any], seed: int) -> None:
+        """Note where the numbers of `ours` belong by `pairing`.
+
+        Numbers that have no say here (the embedding of an unused token) were paired at random: nothing is known of them.
+        """
+        gradient = theirs.respond(probes, seed)[1].abs()
+        has_say = (gradient > 1e-12 * gradient.max()).tolist()
+        named = zip(theirs.names, theirs.shapes(), strict=True)
+        places = [(n, i) for n, shape in named for i in range(math.prod(shape))]
+        self._met.update(theirs.names)
+        start = 0
+        for name, shape in ours:
+            end = start + math.prod(shape)
+            self._places[name] = [places[i] if has_say[i] else None for i in pairing[start:end]]
+            start = end
+
+    def guess(self, ours: Named, theirs: Free) -> list[np.ndarray]:
+        """The pairing in which every parameter has the place that was learnt, and new ones those that are left; or none."""
+        size = sum(math.prod(shape) for _, shape in ours)
+        if not self._places or size != theirs.size():
+            return []
+        spans, start = {}, 0
+        for name, shape in zip(theirs.names, theirs.shapes(), strict=True):
+            spans[name] = range(start, start + math.prod(shape))
+            start += math.prod(shape)
+        pairing, start = np.full(size, -1), 0
+        owners: list[tuple[int, int, list[str]]] = []
+        strangers: list[tuple[int, int]] = []
+        for name, shape in ours:
+            places, end = self._places.get(name, []), start + math.prod(shape)
+            names = {place[0] for place in places if place}
+            if len(places) == end - start and names <= spans.keys():
+                pairing[start:end] = [-1 if p is None else spans[p[0]][p[1]] for p in places]
+                owners.append((start, end, sorted(names)))
+            else:
+                strangers.append((start, end))
+            start = end
+        left = set(range(size)) - set(pairing.tolist())
+        new = [name for name in spans if name not in self._met]
+        for start, end in strangers:  # a new one takes the place of a new one of its size
+            fits = [n for n in new if len(spans[n]) == end - start]
+            if fits:
+                pairing[start:end] = spans[fits[0]]
+                left.difference_update(spans[fits[0]])
+                new.remove(fits[0])
+        for start, end, owned in owners:
+            own = [i for n in owned for i in spans[n] if i in left]
+            for k, i in zip(np.flatnonzero(pairing[start:end] < 0), own, strict=False):
+                pairing[start + k] = i
+                left.discard(i)
+        if len(left) != (pairing < 0).sum():
+            return []
+        pairing[pairing < 0] = sorted(left)
+        return [pairing]
 
 
 class Used:
