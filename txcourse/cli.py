@@ -200,6 +200,9 @@ def train(
     download: Annotated[
         bool, typer.Option("--download", help="Fetch the data when the course does not carry them.")
     ] = False,
+    ablation: Annotated[
+        bool, typer.Option("--ablation", help="Train variants, each with one thing changed, and compare.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model, with checkpoints, and print its scores on the test split.
@@ -207,6 +210,14 @@ def train(
     Example: txcourse train pronunciation --minutes 5
     """
     from txcourse.training.commands import train_command
+
+    if ablation:
+        from txcourse.training.ablations import ablation_command
+
+        if minutes is not None:
+            raise UserError("The variants are compared at equal steps: give --steps, not --minutes.")
+        ablation_command(config, out=out, device=device, steps=steps, seed=seed, as_json=as_json)
+        return
 
     train_command(
         config,

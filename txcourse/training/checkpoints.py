@@ -156,10 +156,11 @@ def load_newest(run: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def load_state(run: Path, config: Config) -> tuple[State, dict[str, Tensor]]:
     """Where the run stands, and the tensors for `restore`. Raises UserError when it has another configuration."""
     tensors, header = load_newest(run)
+    of_the_run = Config(**header["config"]).to_dict()  # settings that did not exist yet have their default
     for name, value in config.to_dict().items():
-        if header["config"].get(name) != value:
+        if of_the_run[name] != value:
             raise UserError(
-                f"The run in {run} has {name} = {header['config'].get(name)}, not {value}: resume it with its own "
+                f"The run in {run} has {name} = {of_the_run[name]}, not {value}: resume it with its own "
                 "settings, or choose another --out."
             )
     return State(**header["state"]), tensors
@@ -238,7 +239,7 @@ class TrainedModel:
 
 def build_model(config: Config, source: Vocabulary, target: Vocabulary) -> FastTransformer:
     """The untrained model of a configuration; its first weights follow from torch's random state."""
-    return FastTransformer(
+    model = FastTransformer(
         len(source),
         len(target),
         d_model=config.d_model,
@@ -250,6 +251,12 @@ def build_model(config: Config, source: Vocabulary, target: Vocabulary) -> FastT
         tie_embeddings=config.tie_embeddings,
         max_len=256,
     )
+    if config.positions == "learned":  # the table becomes a parameter
+        del model.positions.table
+        model.positions.table = nn.Parameter(torch.randn(256, config.d_model) / config.d_model**0.5)
+    elif config.positions == "none":
+        model.positions.table.zero_()
+    return model
 
 
 def save_model(path: Path, trained: TrainedModel, dtype: torch.dtype = torch.float32) -> None:

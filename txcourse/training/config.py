@@ -23,6 +23,7 @@ class Config:
     d_ff: int = 384
     dropout: float = 0.0
     norm_first: bool = True
+    positions: str = "sinusoidal"  # or "learned", or "none"
     tie_embeddings: bool = True
     # the updates
     steps: int = 6200
@@ -56,6 +57,8 @@ class Config:
             _require(getattr(self, name) >= 1, name, "at least 1", self)
         for name in ("dropout", "smoothing", "warmup", "beta2"):
             _require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1", self)
+        kinds = ("sinusoidal", "learned", "none")
+        _require(self.positions in kinds, "positions", f"one of {', '.join(kinds)}", self)
         _require(self.peak_lr > 0, "peak_lr", "above 0", self)
         _require(self.max_norm > 0, "max_norm", "above 0", self)
         _require(0 <= self.final_lr <= 1, "final_lr", "between 0 and 1", self)

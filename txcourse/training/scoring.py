@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from txcourse import data, pretrained
 from txcourse.data import Dataset
 from txcourse.errors import UserError
@@ -92,7 +94,7 @@ def load_run(run: Path, average: int | None) -> TrainedModel:
 
 
 def score(
-    models: Sequence[FastTransformer],
+    models: nn.Module | Sequence[FastTransformer],
     dataset: Dataset,
     split: str,
     beam_size: int = 1,
