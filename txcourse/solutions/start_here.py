@@ -11,7 +11,7 @@ def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
     """exp(x) divided by its sum along `dim`, for inputs of any size.
 
     Same shape as x; every slice along `dim` sums to 1. Large inputs such as 1000 must not overflow.
-    A slice that is -inf everywhere gives zeros, and its gradient stays finite.
+    A slice that is -inf everywhere gives zeros.
     """
     largest = x.detach().amax(dim, keepdim=True)  # softmax(x) = softmax(x - c): a constant for the gradient
     largest = largest.masked_fill(largest == -math.inf, 0.0)  # -inf - (-inf) would be NaN
@@ -23,8 +23,8 @@ def softmax(x: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
 class Linear(nn.Module):
     """x Wᵀ + b on the last axis.
 
-    Parameters: `weight` (d_out, d_in) and `bias` (d_out), or `bias` None with bias=False; both start
-    uniform in ±1/√d_in.
+    Parameters: `weight` (d_out, d_in) and `bias` (d_out), or `bias` None with bias=False. No two rows of
+    `weight` start equal; uniform in ±1/√d_in is usual.
     """
 
     def __init__(self, d_in: int, d_out: int, bias: bool = True) -> None:
