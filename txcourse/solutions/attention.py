@@ -16,7 +16,7 @@ def attention_by_loops(
     """Scaled dot-product attention of one sequence, written with explicit loops.
 
     For each query: one score per key, q · k / √d_k; a softmax over the keys turns the scores into
-    weights; the output is the sum of the values, each times its weight.
+    weights; the output is the sum of the values, each times its weight. Large scores must not overflow.
     Shapes: query (T_q, d_k), key (T_k, d_k), value (T_k, d_v) → (T_q, d_v). NumPy arrays.
 
     Source: Vaswani et al. (2017), section 3.2.1, equation 1.
