@@ -610,7 +610,7 @@ EXERCISES = (
         name="numerical_gradient",
         points=1,
         difficulty=1,
-        minutes=10,
+        minutes=8,
         hints=(
             "How often must f be called for an x with six entries?",
             "For each index: keep the entry, move it by +eps and by −eps, call f both times, put it back.",
@@ -631,7 +631,7 @@ EXERCISES = (
         name="softmax_backward",
         points=2,
         difficulty=2,
-        minutes=12,
+        minutes=8,
         hints=(
             "When one score grows, which weights of its row change, and what stays the same about their sum?",
             "∂w_i / ∂s_j = w_i (δ_ij − w_j). Multiply by grad and sum over i, for each j.",
@@ -653,7 +653,7 @@ EXERCISES = (
         name="attention_backward",
         points=4,
         difficulty=3,
-        minutes=25,
+        minutes=18,
         hints=(
             "Write the forward pass in three lines: scores, weights, output. Which of them does each of Q, K, V enter?",
             "Backwards: dV = weightsᵀ dO; dweights = dO Vᵀ; then softmax_backward; the scale belongs to the scores.",
@@ -675,7 +675,7 @@ EXERCISES = (
         name="layer_norm_backward",
         points=4,
         difficulty=3,
-        minutes=25,
+        minutes=16,
         hints=(
             "x enters the result in three ways: directly, through the mean, and through the variance.",
             "With x̂ = (x − mean) / std and g = grad · gamma, dx is g minus two means over the last axis, divided by std.",
