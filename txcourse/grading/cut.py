@@ -55,6 +55,8 @@ def cut(cells: Sequence[Cell], name: str, asked: Collection[str], course: Sequen
         here = _without(found[where], given, name)
         between = _without([s for cell in found[where + 1 : end] for s in cell], given | {name}, name)
         late = _without([s for cell in found[end:] for s in cell], given | {name}, name)
+        late = [*(s for s in between if s.is_import), *late]  # needed earlier than they stand
+        between = [s for s in between if not s.is_import]
         lead: list[Statement] = []
         while True:
             part, missing = part_for(name, [*before, *lead, *here, *between])
