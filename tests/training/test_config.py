@@ -6,9 +6,15 @@ from txcourse.training import Config, load_config, presets
 
 def test_the_preset_is_the_stated_budget():
     config = load_config("pronunciation")
-    assert presets() == ["pronunciation"]
+    assert presets() == ["pronunciation", "pronunciation-long", "translation"]
     assert (config.task, config.steps, config.batch_size) == ("pronunciation", 6200, 96)
     assert config == Config()  # what the notebook starts from is what the command runs
+
+
+def test_the_preset_of_the_translation_shares_one_matrix():
+    cpu, cuda = load_config("translation", "cpu"), load_config("translation", "cuda")
+    assert (cpu.task, cpu.tie_embeddings, cpu.steps) == ("translation", "all", 16000)
+    assert (cuda.d_model, cuda.n_layers, cuda.dropout, cuda.peak_lr) == (128, 4, 0.3, 5e-3)
 
 
 def test_a_gpu_gets_a_larger_model():
@@ -37,7 +43,7 @@ def test_a_file_of_ones_own(tmp_path):
         ("steps = 0", "steps must be at least 1"),
         ("dropout = 1.0", "dropout must be at least 0 and below 1"),
         ("d_model = 10", r"d_model must be divisible by n_heads \(4\)"),
-        ('task = "translate"', "task must be pronunciation, copy"),
+        ('task = "translate"', "task must be one of pronunciation, "),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, text, message):

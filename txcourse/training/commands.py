@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from txcourse import data, pretrained
-from txcourse.data import Dataset
+from txcourse.data import Dataset, TranslationDataset
 from txcourse.errors import UserError
 from txcourse.solutions.batching import collate
 from txcourse.training.checkpoints import (
@@ -25,10 +26,11 @@ from txcourse.training.checkpoints import (
     save_model,
 )
 from txcourse.training.config import Config, load_config
-from txcourse.training.evaluation import BOS, EOS, decode_all, evaluate
+from txcourse.training.evaluation import BOS, EOS, Scores, decode_all, evaluate
 from txcourse.training.loop import Stopped, cpu_threads, train
+from txcourse.training.translation import bleu_scores, lines_of
 
-BEAM_SIZE = 5  # of the second score of a finished run
+BEAM_SIZE = 5  # of a finished run's second score, and of a translation
 LONGEST_WORD = 60  # letters; the longest in the dictionary has 28
 WORDS = {"pronunciation": ("words", "word", "phoneme")}  # what the task calls examples, sequences and tokens
 
@@ -42,12 +44,14 @@ def train_command(
     minutes: float | None = None,
     seed: int | None = None,
     resume: bool = False,
+    download: bool = False,
     as_json: bool = False,
 ) -> None:
     """Train a preset or a TOML file, keep the run in a folder (runs/TASK by default), print the test scores.
 
-    `minutes` sets the number of steps from the measured time of the first ones. With `resume`, steps, minutes and
-    seed are the run's own and need not be repeated.
+    `download` allows to fetch the data of a task that the course does not carry. `minutes` sets the number of steps
+    from the measured time of the first ones. With `resume`, steps, minutes and seed are the run's own and need not
+    be repeated.
     """
     if steps is not None and minutes is not None:
         raise UserError("Give --steps or --minutes, not both.")
@@ -69,7 +73,7 @@ def train_command(
         of_the_run = load_newest(out)[1]["config"]
         kept = {name: of_the_run[name] for name in ("steps", "seed") if name not in asked}
         settings = settings.replace(**kept)
-    dataset = data.load(settings.task)
+    dataset = data.load(settings.task, download)
     if minutes is not None:
         settings = settings.replace(steps=steps_within(minutes, settings, dataset, device))
 
@@ -91,7 +95,7 @@ def train_command(
         return
 
     with cpu_threads(settings.threads):
-        test = evaluate(trained_model, dataset.test, dataset.source, dataset.target, dataset.max_len + 3)
+        tested = test_scores(trained_model, dataset)
     copy_parameters(model, dict(trained_model.named_parameters()))
     info = {
         "made": f"txcourse train {config} --steps {settings.steps} --seed {settings.seed}",
@@ -101,14 +105,11 @@ def train_command(
         "device": device,
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "dev": {name: history[-1][name] for name in test._fields},
-        "test": {**test._asdict(), "examples": len(dataset.test), "decoding": "greedy"},
+        "dev": {name: history[-1][name] for name in (*Scores._fields, "bleu") if name in history[-1]},
+        **tested,
     }
-    if settings.task != "translation":
-        with cpu_threads(settings.threads):
-            limit = dataset.max_len + 3
-            beam = evaluate(trained_model, dataset.test, dataset.source, dataset.target, limit, BEAM_SIZE)
-        info["test_beam"] = {**beam._asdict(), "examples": len(dataset.test), "decoding": f"beam {BEAM_SIZE}"}
+    if isinstance(dataset, TranslationDataset):
+        info["encoding"] = dataset.encoding
     trained = TrainedModel(model.cpu().eval(), dataset.source, dataset.target, settings, info)
     try:
         save_model(out / "model.safetensors", trained)
@@ -117,19 +118,39 @@ def train_command(
     report(trained, out, as_json)
 
 
+def test_scores(model: nn.Module, dataset: Dataset) -> dict[str, Any]:
+    """What a finished model scores on the test split, for its file: BLEU by beam search, or the error rates of greedy
+    decoding ("test") and of a beam ("test_beam")."""
+    if isinstance(dataset, TranslationDataset):
+        return {"test": bleu_scores(model, dataset, BEAM_SIZE)}
+    scores = {}
+    for name, beam_size, decoding in (("test", 1, "greedy"), ("test_beam", BEAM_SIZE, f"beam {BEAM_SIZE}")):
+        rates = evaluate(
+            model, dataset.test, dataset.source, dataset.target, dataset.max_len + 3, beam_size
+        )._asdict()
+        scores[name] = {**rates, "examples": len(dataset.test), "decoding": decoding}
+    return scores
+
+
 def report(trained: TrainedModel, out: Path, as_json: bool) -> None:
     """Print the scores of a finished run, with split, metric and budget."""
     config, info, test = trained.config, trained.info, trained.info["test"]
     if as_json:
         measurements = read_metrics(out, config.steps, rewrite=False)
+        info = {name: value for name, value in info.items() if name != "encoding"}
         print(json.dumps({"out": str(out), "config": config.to_dict(), **info, "measurements": measurements}))
         return
-    examples, sequence, token = WORDS.get(config.task, ("sequences", "sequence", "token"))
-    print(f"Test split, {test['examples']:,} {examples}, {test['decoding']} decoding:")
-    print(f"  {sequence} error rate  {test['sequence_error_rate']:6.1%}  (right: equal to any listed answer)")
-    print(
-        f"  {token} error rate  {test['token_error_rate']:6.1%}  (edits to the closest answer / its length)"
-    )
+    if config.task == "translation":
+        print("\n".join(lines_of(test)))
+    else:
+        examples, sequence, token = WORDS.get(config.task, ("sequences", "sequence", "token"))
+        print(f"Test split, {test['examples']:,} {examples}, {test['decoding']} decoding:")
+        print(
+            f"  {sequence} error rate  {test['sequence_error_rate']:6.1%}  (right: equal to any listed answer)"
+        )
+        print(
+            f"  {token} error rate  {test['token_error_rate']:6.1%}  (edits to the closest answer / its length)"
+        )
     if beam := info.get("test_beam"):
         print(
             f"  with {beam['decoding']}: {beam['sequence_error_rate']:.1%} and {beam['token_error_rate']:.1%}"

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from txcourse.data.toy import TOY_TASKS
+from txcourse.data import TASKS
 from txcourse.errors import UserError
 
 PRESETS = Path(__file__).parent
@@ -24,7 +24,7 @@ class Config:
     dropout: float = 0.0
     norm_first: bool = True
     positions: str = "sinusoidal"  # or "learned", or "none"
-    tie_embeddings: bool = True
+    tie_embeddings: bool | str = True  # "all": the source embedding is tied, too
     # the updates
     steps: int = 6200
     batch_size: int = 96  # examples in one update, over all processes and micro-batches
@@ -46,6 +46,8 @@ class Config:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "tie_embeddings" and value == "all":
+                continue
             wanted = field.type if isinstance(field.type, type) else type(field.default)
             if wanted is float and type(value) is int:
                 object.__setattr__(self, field.name, float(value))
@@ -63,9 +65,7 @@ class Config:
         _require(self.max_norm > 0, "max_norm", "above 0", self)
         _require(0 <= self.final_lr <= 1, "final_lr", "between 0 and 1", self)
         _require(self.d_model % self.n_heads == 0, "d_model", f"divisible by n_heads ({self.n_heads})", self)
-        _require(
-            self.task in ("pronunciation", *TOY_TASKS), "task", "pronunciation, copy, reverse or sort", self
-        )
+        _require(self.task in TASKS, "task", f"one of {', '.join(TASKS)}", self)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
-from txcourse.data import Dataset
+from txcourse.data import Dataset, TranslationDataset
 from txcourse.errors import UserError
 from txcourse.fast import FastTransformer
 from txcourse.solutions.batching import shift_target
@@ -41,7 +41,8 @@ from txcourse.training.checkpoints import (
     save_checkpoint,
 )
 from txcourse.training.config import Config
-from txcourse.training.evaluation import evaluate
+from txcourse.training.evaluation import decode_all, evaluate
+from txcourse.training.translation import quick_bleu
 
 
 class Stopped(Exception):
@@ -152,19 +153,19 @@ def train(
                 if world.size > 1:
                     dist.all_reduce(loss_sum)
                 if world.first:
-                    scores = evaluate(model, dataset.dev, dataset.source, dataset.target, dataset.max_len + 3)
+                    scores = measure(model, dataset)
                     history.append(
                         {
                             "step": state.step,
                             "epoch": round(state.step / batches.per_epoch, 3),
                             "loss": float(loss_sum) / state.targets,
                             "lr": lr,
-                            **scores._asdict(),
+                            **scores,
                             "tokens_per_second": state.tokens_per_second(),
                             "seconds": round(time.monotonic() - started, 1),
                         }
                     )
-                    bar.show(dev=f"{scores.sequence_error_rate:.1%}")
+                    bar.show(dev=scores)
                 loss_sum.zero_()
                 state.targets = state.tokens = 0
                 state.seconds = state.measured_at = time.monotonic() - started
@@ -182,13 +183,26 @@ def train(
         last_weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         paths = [path for path in list_checkpoints(out)[-config.average :] if "00000000" not in path.name]
         copy_parameters(model, average_weights(paths))
-        scores = evaluate(model, dataset.dev, dataset.source, dataset.target, dataset.max_len + 3)
-        if scores.sequence_error_rate > history[-1]["sequence_error_rate"]:
+        scores, before = measure(model, dataset), history[-1]
+        if scores.get("bleu", 0) < before.get("bleu", 0) or (
+            scores.get("sequence_error_rate", 0) > before.get("sequence_error_rate", 0)
+        ):
             copy_parameters(model, last_weights)
         else:
-            history[-1] |= scores._asdict()  # what the returned weights score
+            history[-1] |= scores  # what the returned weights score
     world.leave()
     return model.eval(), history
+
+
+def measure(model: nn.Module, dataset: Dataset) -> dict[str, float]:
+    """What greedy decoding of the development set scores: BLEU of a translation, else the two error rates."""
+    limit = dataset.max_len + 3
+    if isinstance(dataset, TranslationDataset):
+        sources, references = [src for src, _ in dataset.dev], [tgt for _, (tgt,) in dataset.dev]
+        return {
+            "bleu": quick_bleu(decode_all(model, sources, dataset.source, dataset.target, limit), references)
+        }
+    return evaluate(model, dataset.dev, dataset.source, dataset.target, limit)._asdict()
 
 
 class SummedLoss(nn.Module):
@@ -269,10 +283,14 @@ class progress_bar(tqdm):
         )
         self.shown: dict[str, str] = {}
         if history:
-            self.show(dev=f"{history[-1]['sequence_error_rate']:.1%}")
+            self.show(dev=history[-1])
 
-    def show(self, loss: str = "", tokens: int = 0, dev: str = "") -> None:
-        values = {"loss": loss, "tokens/s": f"{tokens:,}" if tokens else "", "dev error": dev}
+    def show(self, loss: str = "", tokens: int = 0, dev: dict[str, Any] | None = None) -> None:
+        values = {"loss": loss, "tokens/s": f"{tokens:,}" if tokens else ""}
+        if dev and "bleu" in dev:
+            values["dev BLEU"] = f"{dev['bleu']:.1f}"
+        elif dev:
+            values["dev error"] = f"{dev['sequence_error_rate']:.1%}"
         self.shown |= {name: value for name, value in values.items() if value}
         self.set_postfix(self.shown, refresh=False)
 

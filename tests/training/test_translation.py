@@ -1,0 +1,107 @@
+"""BLEU in two ways and `txcourse translate`, on a toy corpus: no sentence of Multi30k is needed."""
+
+import pytest
+import torch
+
+from txcourse.data import TranslationDataset
+from txcourse.data.translation import cut, learn_encoding
+from txcourse.solutions.tokens_and_embeddings import Vocabulary
+from txcourse.training import Config, train
+from txcourse.training.loop import measure
+from txcourse.training.translation import bleu_scores, lines_of, quick_bleu, translate
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("sacremoses")
+
+NOUNS = {"dog": "Hund", "man": "Mann", "boy": "Junge", "bird": "Vogel"}
+VERBS = {"runs": "rennt", "sleeps": "schläft", "sings": "singt", "eats": "isst"}
+ENGLISH = [f"A {a} {v}, and the {b} {w}." for a in NOUNS for b in NOUNS for v in VERBS for w in VERBS]
+GERMAN = [
+    f"Ein {a} {v}, und der {b} {w}."
+    for a in NOUNS.values()
+    for b in NOUNS.values()
+    for v in VERBS.values()
+    for w in VERBS.values()
+]
+
+
+@pytest.fixture(scope="module")
+def toy_translation():
+    encoding = learn_encoding(ENGLISH + GERMAN)
+    english, german = cut(encoding, ENGLISH), cut(encoding, GERMAN)
+    joint = Vocabulary(english + german)
+    examples = [(src, [tgt]) for src, tgt in zip(english[::17], german[::17], strict=True)]
+    return TranslationDataset(
+        "translation",
+        joint,
+        joint,
+        list(zip(english, german, strict=True)),
+        examples,
+        examples,
+        max(map(len, english + german)),
+        {
+            "test_2016_flickr": (ENGLISH[::17], GERMAN[::17]),
+            "test_2017_mscoco": (ENGLISH[::31], GERMAN[::31]),
+        },
+        encoding,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(toy_translation, tmp_path_factory):
+    torch.set_num_threads(1)
+    config = Config(
+        task="translation",
+        d_model=32,
+        n_heads=2,
+        n_layers=1,
+        d_ff=64,
+        tie_embeddings="all",
+        steps=100,
+        batch_size=32,
+        peak_lr=5e-3,
+        evaluate_every=20,
+        average=2,
+    )
+    return train(config, toy_translation, tmp_path_factory.mktemp("run") / "run", progress=False)
+
+
+def test_training_measures_bleu_and_keeps_the_better_weights(trained, toy_translation):
+    model, history = trained
+    assert 0 <= history[0]["bleu"] < history[-1]["bleu"] <= 100
+    assert history[-1]["bleu"] > 90
+    assert measure(model, toy_translation) == {"bleu": history[-1]["bleu"]}
+    assert model.src_embedding.weight is model.output.weight
+
+
+def test_the_scores_of_the_tests(trained, toy_translation):
+    scores = bleu_scores(trained[0], toy_translation, beam_size=2)
+    assert scores["test_2016_flickr"]["examples"] == 16 and scores["decoding"] == "beam 2"
+    assert scores["test_2017_mscoco"]["cased"] > 90 and scores["test_2017_mscoco"]["published"] > 90
+    assert "tok:13a" in scores["signatures"]["cased"] and "tok:none" in scores["signatures"]["published"]
+    text = "\n".join(lines_of(scores))
+    assert "test_2016_flickr" in text and "nrefs:1" in text and "published way" in text
+
+
+def test_the_published_way_does_not_see_case_and_quotes(toy_translation, monkeypatch):
+    from txcourse.training import translation
+
+    shouted = [text.upper() for text in GERMAN[::17]]
+    monkeypatch.setattr(translation, "translate", lambda *arguments: shouted)
+    one = {"test_2016_flickr": toy_translation.texts["test_2016_flickr"]}
+    monkeypatch.setitem(toy_translation.__dict__, "texts", one)
+    scores = translation.bleu_scores(None, toy_translation, 1)["test_2016_flickr"]
+    assert scores["cased"] < 10 and scores["published"] == pytest.approx(100)
+
+
+def test_quick_bleu_counts_words_not_pieces():
+    answer = [["▁Ein", "▁Hun", "d", "▁läuft", "▁dort", "."]]
+    assert quick_bleu(answer, [["▁Ein", "▁Hund", "▁läuft", "▁dort", "."]]) == 100
+    assert quick_bleu(answer, [["▁Ein", "▁Hund", "▁rennt", "▁dort", "."]]) == 0
+
+
+def test_one_sentence_and_none(trained, toy_translation):
+    model, _ = trained
+    of = (toy_translation.encoding, toy_translation.target)
+    assert translate(model, *of, [ENGLISH[3]], 3) == [GERMAN[3]]
+    assert translate(model, *of, [], 1) == []
