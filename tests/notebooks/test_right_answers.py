@@ -17,10 +17,13 @@ from txcourse import notebooks
 
 HOLD = (
     "start_here",
+    "tokens_and_embeddings",
     "attention",
     "attention_gradients",
     "multi_head_attention",
     "positional_encoding",
+    "encoder",
+    "decoder",
     "batching",
 )
 
