@@ -655,7 +655,7 @@ EXERCISES = (
         name="Transformer",
         points=6,
         difficulty=3,
-        minutes=40,
+        minutes=25,
         hints=(
             "Which masks do encoder, decoder and cross-attention need, and from which ids is each made?",
             "encode: embed the source, add positions, run the encoder with padding_mask(src). decode: the same for the target with padding and causal mask joined by &, then the output layer; the memory's mask comes from src.",
