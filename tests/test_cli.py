@@ -14,7 +14,7 @@ from txcourse import cli, doctor
 from txcourse.learner import course, workspace
 from txcourse.learner.lab import free
 
-COMMANDS = "lab doctor progress check hint reveal reset update train score pronounce build".split()
+COMMANDS = "lab doctor progress check hint reveal reset update train score pronounce translate build".split()
 
 
 class Ran(NamedTuple):
@@ -73,6 +73,11 @@ def test_the_list_of_commands(run) -> None:
         ["pronounce", ""],
         ["pronounce", "caf\u00e9!"],
         ["pronounce", "word", "--model", "nowhere"],
+        ["translate", " "],
+        ["translate", "A dog runs.", "--model", "nowhere"],
+        ["translate", "A dog runs.", "--file", "also.txt"],
+        ["translate", "--file", "nowhere.txt"],
+        ["translate", "A dog runs.", "--beam", "0"],
         ["doctor", "--nothing"],
     ],
 )

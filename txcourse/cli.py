@@ -287,6 +287,27 @@ def pronounce(
     pronounce_command(words or [], model=model, beam_size=beam, attention=attention, as_json=as_json)
 
 
+@app.command()
+def translate(
+    sentences: Annotated[
+        list[str] | None, typer.Argument(help="Sentences; the lines of standard input without.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder of a run; runs/translation without.", show_default=False)
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="Translate the lines of this file.")] = None,
+    beam: Annotated[int, typer.Option(help="Beam size; 1 is greedy.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Translate English sentences into German, by a model that `txcourse train translation` made.
+
+    Example: txcourse translate "A dog runs through the snow."
+    """
+    from txcourse.training.translation import translate_command
+
+    translate_command(sentences or [], model=model, file=file, beam_size=beam, as_json=as_json)
+
+
 Asked = Annotated[
     Path | None,
     typer.Option(

@@ -1,14 +1,25 @@
 """BLEU in two ways and `txcourse translate`, on a toy corpus: no sentence of Multi30k is needed."""
 
+import io
+import json
+import sys
+
 import pytest
 import torch
 
 from txcourse.data import TranslationDataset
 from txcourse.data.translation import cut, learn_encoding
+from txcourse.errors import UserError
 from txcourse.solutions.tokens_and_embeddings import Vocabulary
-from txcourse.training import Config, train
+from txcourse.training import Config, TrainedModel, save_model, train
 from txcourse.training.loop import measure
-from txcourse.training.translation import bleu_scores, lines_of, quick_bleu, translate
+from txcourse.training.translation import (
+    bleu_scores,
+    lines_of,
+    quick_bleu,
+    translate,
+    translate_command,
+)
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacremoses")
@@ -23,6 +34,19 @@ GERMAN = [
     for v in VERBS.values()
     for w in VERBS.values()
 ]
+CONFIG = Config(
+    task="translation",
+    d_model=32,
+    n_heads=2,
+    n_layers=1,
+    d_ff=64,
+    tie_embeddings="all",
+    steps=100,
+    batch_size=32,
+    peak_lr=5e-3,
+    evaluate_every=20,
+    average=2,
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +74,7 @@ def toy_translation():
 @pytest.fixture(scope="module")
 def trained(toy_translation, tmp_path_factory):
     torch.set_num_threads(1)
-    config = Config(
-        task="translation",
-        d_model=32,
-        n_heads=2,
-        n_layers=1,
-        d_ff=64,
-        tie_embeddings="all",
-        steps=100,
-        batch_size=32,
-        peak_lr=5e-3,
-        evaluate_every=20,
-        average=2,
-    )
-    return train(config, toy_translation, tmp_path_factory.mktemp("run") / "run", progress=False)
+    return train(CONFIG, toy_translation, tmp_path_factory.mktemp("run") / "run", progress=False)
 
 
 def test_training_measures_bleu_and_keeps_the_better_weights(trained, toy_translation):
@@ -105,3 +116,44 @@ def test_one_sentence_and_none(trained, toy_translation):
     of = (toy_translation.encoding, toy_translation.target)
     assert translate(model, *of, [ENGLISH[3]], 3) == [GERMAN[3]]
     assert translate(model, *of, [], 1) == []
+
+
+# txcourse translate
+
+
+@pytest.fixture
+def run(trained, toy_translation, tmp_path):
+    """The folder of a finished run."""
+    both = toy_translation.source, toy_translation.target
+    info = {"encoding": toy_translation.encoding}
+    save_model(tmp_path / "model.safetensors", TrainedModel(trained[0], *both, CONFIG, info))
+    return tmp_path
+
+
+def test_translate_arguments_a_file_and_standard_input(run, capsys, monkeypatch):
+    translate_command([ENGLISH[3], f"  {ENGLISH[9]} "], model=run)
+    assert capsys.readouterr().out.splitlines() == [GERMAN[3], GERMAN[9]]
+    lines = f"{ENGLISH[5]}\n\n{ENGLISH[7]}\n"
+    (run / "lines.txt").write_text(lines, encoding="utf-8")
+    translate_command([], model=run, file=run / "lines.txt", beam_size=1)
+    assert capsys.readouterr().out.split("\n") == [GERMAN[5], "", GERMAN[7], ""]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    translate_command([], model=run, as_json=True)
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[0] == {"english": ENGLISH[5], "german": GERMAN[5]} and rows[1]["german"] == ""
+
+
+def test_what_cannot_be_translated_is_one_line(run, monkeypatch):
+    def one_line(*arguments, **options) -> str:
+        with pytest.raises(UserError) as error:
+            translate_command(*arguments, **options)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "has 400 pieces; the longest sentence possible has 250" in one_line(["A " * 400], model=run)
+    (run / "latin.txt").write_bytes("schläft".encode("latin-1"))
+    assert "is not text in UTF-8" in one_line([], model=run, file=run / "latin.txt")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n \n"))
+    assert "at least one sentence" in one_line([], model=run)
+    monkeypatch.chdir(run)
+    assert "no trained model at" in one_line([ENGLISH[0]])

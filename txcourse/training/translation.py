@@ -1,6 +1,9 @@
-"""BLEU of a translation, in the two ways in which it is published."""
+"""Translating with a trained model, and BLEU in the two ways in which it is published."""
 
+import json
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -10,6 +13,7 @@ from txcourse.data.translation import cut, join
 from txcourse.errors import UserError
 from txcourse.solutions.measuring_quality import corpus_bleu
 from txcourse.solutions.tokens_and_embeddings import Vocabulary
+from txcourse.training.checkpoints import load_model
 from txcourse.training.evaluation import decode_all
 
 LONGEST = 250  # pieces of a sentence; the model has positions for 256
@@ -81,3 +85,58 @@ def lines_of(scores: dict[str, Any]) -> list[str]:
         ),
         *(f"  {way}: {signature}" for way, signature in scores["signatures"].items()),
     ]
+
+
+def translate_command(
+    sentences: list[str],
+    *,
+    model: Path | None = None,
+    file: Path | None = None,
+    beam_size: int = 5,
+    as_json: bool = False,
+) -> None:
+    """Print the German of English sentences: the arguments, the lines of a file, or those of standard input.
+
+    `model` is the folder of a run, runs/translation without. An empty line stays an empty line.
+    """
+    if beam_size < 1:
+        raise UserError(f"--beam must be at least 1, not {beam_size}.")
+    if sentences and file is not None:
+        raise UserError("Give sentences or --file, not both.")
+    if not sentences:
+        sentences = read_lines(file)
+    if not any(sentence.strip() for sentence in sentences):
+        raise UserError('Give at least one sentence, for example: txcourse translate "A dog runs."')
+    folder = model if model is not None else Path("runs") / "translation"
+    trained = load_model(folder)
+    if trained.config.task != "translation":
+        raise UserError(f"The model in {folder} was trained on {trained.config.task!r}, not on translation.")
+
+    encoding = trained.info["encoding"]
+    full = [" ".join(sentence.split()) for sentence in sentences]
+    for sentence, pieces in zip(full, cut(encoding, full), strict=True):
+        if len(pieces) > LONGEST:
+            raise UserError(
+                f"{sentence[:30]!r}... has {len(pieces)} pieces; the longest sentence possible has {LONGEST}."
+            )
+    asked = [sentence for sentence in full if sentence]
+    answers = dict(
+        zip(asked, translate(trained.model, encoding, trained.target, asked, beam_size), strict=True)
+    )
+    if as_json:
+        rows = [{"english": sentence, "german": answers.get(sentence, "")} for sentence in full]
+        print(json.dumps(rows, ensure_ascii=False))
+    else:
+        print("\n".join(answers.get(sentence, "") for sentence in full))
+
+
+def read_lines(file: Path | None) -> list[str]:
+    """The lines of a file, or of standard input when something is piped into it. Raises UserError."""
+    try:
+        if file is not None:
+            return file.read_text(encoding="utf-8").splitlines()
+        return [] if sys.stdin.isatty() else sys.stdin.read().splitlines()
+    except OSError as error:
+        raise UserError(f"Cannot read {file}: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{file or 'Standard input'} is not text in UTF-8.") from None
