@@ -11,8 +11,8 @@ from torch import Tensor
 def local_attention_mask(length: int, window: int) -> Bool[Tensor, "length length"]:
     """Mask of a local window: position i may attend to position j when |i − j| ≤ window.
 
-    Shape: (T, T), boolean, True means "may attend". A row holds at most 2 · window + 1 times True; window = 0 leaves
-    the diagonal.
+    Shape: (T, T), boolean, True means "may attend". A row holds at most 2 · window + 1 times True;
+    window = 0 leaves the diagonal.
 
     Source: Beltagy, Peters and Cohan (2020), section 3.1.
     """
@@ -29,9 +29,10 @@ def linear_attention(
 ) -> Float[Tensor, "batch head length d"]:
     """Attention with the weight φ(q) · φ(k) in the place of exp(q · k / √d), φ(x) = elu(x) + 1.
 
-    Output i is the sum over j of (φ(q_i) · φ(k_j)) v_j, divided by the sum over the same j of φ(q_i) · φ(k_j). j runs
-    over all positions, or over j ≤ i when `causal`; those with key_mask False are left out of both sums (True means
-    "may attend"). Nothing is scaled by √d. Every query is taken to have at least one key left.
+    Output i is the sum over j of (φ(q_i) · φ(k_j)) v_j, divided by the sum over the same j of
+    φ(q_i) · φ(k_j). j runs over all positions, or over j ≤ i when `causal`; those with key_mask False are
+    left out of both sums (True means "may attend"). Nothing is scaled by √d. Every query is taken to have
+    at least one key left.
     Shapes: query, key, value (B, h, T, d), key_mask (B, T) → (B, h, T, d).
 
     Source: Katharopoulos et al. (2020), section 3.2, equations 4 to 9.
@@ -59,9 +60,10 @@ def online_softmax_attention(
 ) -> Float[Tensor, "batch head query d"]:
     """softmax(QKᵀ/√d)V, exactly, from one block of `block` keys and values at a time.
 
-    The scores of all keys together, (T_q, T_k), are never held. For each query a running maximum of the scores, the
-    running sum of exp(score − maximum) and the running output are kept; when a block raises the maximum, sum and output
-    are scaled down to it. The last block may be shorter. Finite however large the scores are.
+    The scores of all keys together, (T_q, T_k), are never held. For each query a running maximum of the
+    scores, the running sum of exp(score − maximum) and the running output are kept; when a block raises
+    the maximum, sum and output are scaled down to it. The last block may be shorter. Finite however large
+    the scores are.
     Shapes: query (B, h, T_q, d), key and value (B, h, T_k, d) → (B, h, T_q, d).
 
     Source: Milakov and Gimelshein (2018), algorithm 3; Dao et al. (2022), section 3.1.
@@ -88,7 +90,8 @@ def state_space_scan(
 ) -> Float[Tensor, "batch length"]:
     """A diagonal state-space layer as a recurrence: h_t = a ⊙ h_{t−1} + b x_t, h_{−1} = 0, y_t = c · h_t.
 
-    The input is one number per position, the state n numbers. a, b and c are real; a may be negative, zero or 1.
+    The input is one number per position, the state n numbers. a, b and c are real; a may be negative,
+    zero or 1.
     Shapes: a, b, c (n), x (B, T) → y (B, T).
 
     Source: Gu, Goel and Ré (2022), section 2.2, equation 2, with a diagonal matrix.
