@@ -11,8 +11,8 @@ from torch import Tensor
 def local_attention_mask(length: int, window: int) -> Bool[Tensor, "length length"]:
     """Mask of a local window: position i may attend to position j when |i − j| ≤ window.
 
-    Shape: (T, T), boolean, True means "may attend". A row holds at most 2 · window + 1 times True;
-    window = 0 leaves the diagonal.
+    Shape: (T, T), boolean, True means "may attend". A row holds at most 2 · window + 1 times True.
+    With window = 0 the diagonal is left.
 
     Source: Beltagy, Peters and Cohan (2020), section 3.1.
     """

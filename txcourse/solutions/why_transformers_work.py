@@ -14,8 +14,9 @@ def path_length(kind: str, length: int) -> int:
     - "dilated": the same with dilation 1, 2, 4, …: n layers reach 2 + 4 + … + 2ⁿ = 2 (2ⁿ − 1) positions
       back, which must be at least length − 1.
     - "attention": 1, whatever the length.
-    Any other kind is a ValueError. For the lengths 2, 3, 4, 8, 16: recurrent 1, 2, 3, 7, 15;
-    convolutional 1, 1, 2, 4, 8; dilated 1, 1, 2, 3, 4; attention 1, 1, 1, 1, 1.
+    Any other kind is a ValueError.
+    For the lengths 2, 3, 4, 8, 16: recurrent 1, 2, 3, 7, 15. Convolutional 1, 1, 2, 4, 8.
+    Dilated 1, 1, 2, 3, 4. Attention 1, 1, 1, 1, 1.
 
     Source: Vaswani et al. (2017), section 4, table 1 (which gives the orders of growth).
     """
