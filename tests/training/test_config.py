@@ -6,7 +6,7 @@ from txcourse.training import Config, load_config, presets
 
 def test_the_preset_is_the_stated_budget():
     config = load_config("pronunciation")
-    assert presets() == ["pronunciation", "pronunciation-long", "translation"]
+    assert presets() == ["pronunciation", "pronunciation-2007", "pronunciation-long", "translation"]
     assert (config.task, config.steps, config.batch_size) == ("pronunciation", 6200, 96)
     assert config == Config()  # what the notebook starts from is what the command runs
 
@@ -15,6 +15,12 @@ def test_the_preset_of_the_translation_shares_one_matrix():
     cpu, cuda = load_config("translation", "cpu"), load_config("translation", "cuda")
     assert (cpu.task, cpu.tie_embeddings, cpu.steps) == ("translation", "all", 16000)
     assert (cuda.d_model, cuda.n_layers, cuda.dropout, cuda.peak_lr) == (128, 4, 0.3, 5e-3)
+
+
+def test_the_task_of_2007_has_the_same_settings_as_todays():
+    for device, today in (("cpu", "pronunciation-long"), ("cuda", "pronunciation")):
+        same = load_config(today, device).replace(task="pronunciation-2007")
+        assert load_config("pronunciation-2007", device) == same
 
 
 def test_a_gpu_gets_a_larger_model():
