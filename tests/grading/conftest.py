@@ -13,6 +13,13 @@ from txcourse.grading.grade import grade
 from txcourse.grading.results import Results, write_all
 
 
+@pytest.fixture(autouse=True)
+def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The seed of this user's is not touched."""
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path_factory.mktemp("home")))
+
+
 @pytest.fixture(scope="session")
 def assignment() -> Assignment:
     return build(

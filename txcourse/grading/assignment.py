@@ -26,7 +26,7 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,7 +113,7 @@ def read(file: Path) -> Assignment:
             file, key, found.get(key, {}), lambda v: isinstance(v, dict) and all(map(_is_count, v.values()))
         )
     _require(file, "title", found.get("title", ""), _is_text)
-    _require(file, "due", found.get("due", datetime.min), lambda v: isinstance(v, datetime))
+    _require(file, "due", found.get("due", date.min), lambda v: isinstance(v, date))
     _require(file, "seed", found.get("seed", 0), lambda v: isinstance(v, int) and v >= 0)
     due = found.get("due")
     found["due"] = due.isoformat() if due else None
@@ -169,7 +169,7 @@ def build(plain: dict[str, Any]) -> Assignment:
         "exercises": [name for name in chosen if name in known],
         "leave_out": [name for name in plain.get("leave_out", []) if name not in known],  # of an own file
         "own": [str(file) for file in plain.get("own", [])],
-        "due": plain.get("due"),
+        "due": parse_due(plain["due"]).isoformat() if plain.get("due") else None,
         "seed": plain["seed"] if plain.get("seed") is not None else _secret(),
         "points": {name: float(points.get(name, exercise.points)) for name, exercise in chosen.items()},
         "limits": {limit.name: limits.get(limit.name, limit.default) for limit in fields(Limits)},
@@ -177,7 +177,7 @@ def build(plain: dict[str, Any]) -> Assignment:
     return Assignment(
         title=full["title"],
         asked=tuple(Asked(exercise, full["points"][name]) for name, exercise in chosen.items()),
-        due=parse_due(full["due"]) if full["due"] else None,
+        due=datetime.fromisoformat(full["due"]) if full["due"] else None,
         seed=full["seed"],
         limits=Limits(**full["limits"]),
         plain=full,

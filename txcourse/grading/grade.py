@@ -218,10 +218,11 @@ class _Worker:
             self.connection.send((submission, key))
 
     def stop(self, at_once: bool) -> None:
-        with contextlib.suppress(OSError):
-            self.connection.close()  # which ends it when it waits
         if not at_once:
+            with contextlib.suppress(OSError):
+                self.connection.send(None)
             self.process.join(20.0)
+        self.connection.close()
         self.process.kill()
         self.process.join()
 
@@ -302,8 +303,8 @@ def _work(connection: Connection, plain: dict[str, Any], out: Path) -> None:
         assignment = build(plain)
         with Judge(assignment) as judge:
             connection.send(("ready", ""))
-            while True:
-                submission, key = connection.recv()
+            while (job := connection.recv()) is not None:
+                submission, key = job
                 _store(out, submission, key, grade_one(judge, assignment, submission))
                 connection.send(("done", ""))
     except UserError as error:
