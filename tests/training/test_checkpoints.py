@@ -88,6 +88,18 @@ def test_another_configuration_is_refused_by_name(run, toy, config):
     assert len(list_checkpoints(run)) == 2
 
 
+def test_settings_may_be_missing_from_an_older_run_but_not_unknown(run, toy, config):
+    path = list_checkpoints(run)[-1]
+    tensors, header = checkpoints.read_tensors(path)
+    del header["format"], header["config"]["positions"]
+    checkpoints.write_tensors(path, tensors, header)
+    train(config, toy, run, resume=True, progress=False)
+    header["config"]["flavour"] = "mint"
+    checkpoints.write_tensors(path, tensors, header)
+    with pytest.raises(UserError, match="settings that this txcourse does not know"):
+        train(config, toy, run, resume=True, progress=False)
+
+
 def test_a_run_is_not_overwritten(run, toy, config):
     with pytest.raises(UserError, match="already holds a run: continue it with --resume"):
         train(config, toy, run, progress=False)

@@ -2,12 +2,13 @@
 
 import io
 import json
+import subprocess
 import sys
 
 import pytest
 
 from txcourse.errors import UserError
-from txcourse.training import commands, list_checkpoints
+from txcourse.training import commands, list_checkpoints, load_model
 from txcourse.training.commands import pronounce_command, train_command
 from txcourse.training.config import Config
 
@@ -77,6 +78,17 @@ def test_resume_keeps_the_budget_and_a_finished_run_shows_its_scores(toml, tmp_p
     assert "has finished" in again
     assert first.splitlines()[-4:] == again.splitlines()[-4:]
     assert "already holds a run" in one_line(train_command, toml, out=tmp_path / "run", device="cpu")
+
+
+def test_two_processes_started_by_torchrun_make_one_run(toml, tmp_path):
+    arguments = ["train", toml, "--out", tmp_path / "run", "--device", "cpu", "--json"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run = subprocess.run(
+        [*launcher, "-m", "txcourse.cli", *arguments], capture_output=True, text=True, timeout=300, check=True
+    )
+    result = json.loads(run.stdout)  # one document, from the first process
+    assert result["processes"] == 2
+    assert load_model(tmp_path / "run").info["test"] == result["test"]
 
 
 def test_resume_refuses_other_settings(toml, tmp_path):

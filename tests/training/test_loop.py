@@ -102,6 +102,32 @@ def test_accumulated_micro_batches_equal_the_whole_batch(toy, config):
         train(config.replace(micro_batches=16), toy, progress=False)
 
 
+def test_gradients_are_clipped_and_adam_is_fused(toy, config, monkeypatch):
+    made = []
+    adam = torch.optim.Adam
+    monkeypatch.setattr(torch.optim, "Adam", lambda *a, **k: made.append(k) or adam(*a, **k))
+    norms = []
+    for max_norm in (1e-3, 1e9):
+        model, _ = train(config.replace(steps=1, max_norm=max_norm), toy, progress=False)
+        norms.append(torch.stack([p.grad.norm() for p in model.parameters()]).norm().item())
+    assert norms[0] == pytest.approx(1e-3, rel=1e-2)
+    assert norms[1] > 0.1
+    assert all(options["fused"] for options in made)
+
+
+def test_the_loss_in_16_bits_is_close(toy, config):
+    """What a GPU runs, autocast to bfloat16, here on the CPU: logits in 16 bits, the loss in 32."""
+    model = Transformer(len(toy.source), len(toy.target), 16, 2, 1, 32, 0.0)
+    loss = loop.SummedLoss(model, 0.1)
+    src, tgt = torch.randint(4, 10, (8, 7)), torch.randint(4, 10, (8, 6))
+    expected = loss(src, tgt)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = loss(src, tgt)
+    assert found.dtype == torch.float32
+    assert found.item() != expected.item()
+    assert found.item() == pytest.approx(expected.item(), rel=0.02)
+
+
 def test_two_processes_equal_one(toy, config, tmp_path):
     """DistributedDataParallel over gloo, two micro-batches each, to what the order of additions allows."""
     script = tmp_path / "run.py"

@@ -156,7 +156,7 @@ def load_newest(run: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def load_state(run: Path, config: Config) -> tuple[State, dict[str, Tensor]]:
     """Where the run stands, and the tensors for `restore`. Raises UserError when it has another configuration."""
     tensors, header = load_newest(run)
-    of_the_run = Config(**header["config"]).to_dict()  # settings that did not exist yet have their default
+    of_the_run = saved_config(header).to_dict()
     for name, value in config.to_dict().items():
         if of_the_run[name] != value:
             raise UserError(
@@ -164,6 +164,16 @@ def load_state(run: Path, config: Config) -> tuple[State, dict[str, Tensor]]:
                 "settings, or choose another --out."
             )
     return State(**header["state"]), tensors
+
+
+def saved_config(header: dict[str, Any]) -> Config:
+    """The configuration in a file; settings that did not exist yet have their default. Raises UserError."""
+    try:
+        return Config(**header["config"])
+    except TypeError:
+        raise UserError(
+            "The file has settings that this txcourse does not know: a newer one wrote it."
+        ) from None
 
 
 def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
@@ -285,7 +295,7 @@ def load_model(path: Path) -> TrainedModel:
         raise UserError(f"There is no trained model {place}: make one with txcourse train pronunciation.")
     tensors, header = read_tensors(path)
     source, target = vocabulary_of(header["source"]), vocabulary_of(header["target"])
-    config = Config(**header["config"])
+    config = saved_config(header)
     model = build_model(config, source, target)
     copy_parameters(model, {name: tensor.float() for name, tensor in tensors.items()})
     return TrainedModel(model.eval(), source, target, config, header["info"])

@@ -19,9 +19,9 @@ from txcourse.training.checkpoints import (
     list_checkpoints,
     load_model,
     read_tensors,
+    saved_config,
 )
 from txcourse.training.commands import choose_device
-from txcourse.training.config import Config
 from txcourse.training.evaluation import evaluate
 
 
@@ -86,7 +86,7 @@ def load_run(run: Path, average: int | None) -> TrainedModel:
             f"{run} holds {len(paths)} checkpoints, not {average}: a run keeps as many as its setting `average`."
         )
     paths = paths[-average:]
-    config = Config(**read_tensors(paths[-1])[1]["config"])
+    config = saved_config(read_tensors(paths[-1])[1])
     dataset = data.load(config.task)
     model = build_model(config, dataset.source, dataset.target)
     copy_parameters(model, average_weights(paths))
