@@ -11,7 +11,7 @@ endef
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=10
 
 # what `make check` leaves to `make test`
-LONG := notebooks browser exercises
+LONG := notebooks browser exercises grading
 
 .PHONY: lab test check slow audit format clean
 
@@ -20,6 +20,7 @@ lab: .venv/lab.stamp
 
 test: check
 	$(call stage,exercises,$(PYTEST) tests/exercises -m "not slow")
+	$(call stage,grading,$(PYTEST) tests/grading -m "not slow")
 	$(call stage,kills,$(PYTEST) tests/training tests/learner -m "kills and not slow")
 	$(call stage,notebooks,$(PYTEST) tests/notebooks -m "not slow")
 	$(call stage,browser,$(PYTEST) tests/browser)

@@ -14,7 +14,7 @@ from txcourse import cli, doctor
 from txcourse.learner import course, workspace
 from txcourse.learner.lab import free
 
-COMMANDS = "lab doctor progress check hint reveal reset update train score pronounce translate build".split()
+COMMANDS = "lab doctor progress check hint reveal reset update train score pronounce translate grade export build".split()
 
 
 class Ran(NamedTuple):
@@ -24,9 +24,12 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def empty_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", os.environ.copy())  # a command may name its workspace there
+    os.environ["HOME"] = os.environ["USERPROFILE"] = str(tmp_path_factory.mktemp("home"))
     os.environ.pop(workspace.VARIABLE, None)
 
 
@@ -79,6 +82,20 @@ def test_the_list_of_commands(run) -> None:
         ["translate", "--file", "nowhere.txt"],
         ["translate", "A dog runs.", "--beam", "0"],
         ["doctor", "--nothing"],
+        ["grade", "nowhere", "--notebook", "03"],
+        ["grade", "nowhere"],
+        ["grade", "nowhere", "--notebook", "99"],
+        ["grade", "nowhere", "--assignment", "nothing.toml"],
+        ["grade", "nowhere", "--notebook", "03", "--assignment", "nothing.toml"],
+        ["grade", "nowhere", "--notebook", "03", "--roster", "nothing.csv"],
+        ["grade", "nowhere", "--notebook", "03", "--due", "tomorrow"],
+        ["grade", "nowhere", "--notebook", "03", "--shard", "3/2"],
+        ["grade", "nowhere", "--notebook", "03", "--jobs", "0"],
+        ["export", "nothing", "--out", "x"],
+        ["export", "handout", "--out", "x"],
+        ["export", "canvas", "--out", "x"],
+        ["export", "moodle", "--out", "x", "--table", "nothing.csv"],
+        ["export", "gradescope", "--notebook", "03", "--out", "x"],
     ],
 )
 def test_what_the_user_gets_wrong_is_one_line(run, arguments: list[str]) -> None:
