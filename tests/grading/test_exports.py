@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,9 +15,11 @@ from typing import Any
 
 import nbformat
 import pytest
+import torch
 
 from tests.grading.making import ROOT, answers
 from txcourse import exercises
+from txcourse.checking import run
 from txcourse.errors import UserError
 from txcourse.grading import assignment as assignments
 from txcourse.grading import exports, gradescope, handout
@@ -344,3 +348,34 @@ def test_nbgrader_there_and_back(tmp_path: Path) -> None:
         row["student_id"]: float(row["score"]) for row in csv.DictReader((tmp_path / "grades.csv").open())
     }
     assert scores == {"good": asked.max_points, "empty": 0.0}
+
+
+def test_the_examples_for_instructors(tmp_path: Path) -> None:
+    """The assignment file and the exercise in docs/instructors.md work as they stand."""
+    text = (ROOT / "docs" / "instructors.md").read_text(encoding="utf-8")
+    toml, python = (re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "python"))
+    assert toml and python
+    (tmp_path / "entropy.py").write_text(python[1])
+    (tmp_path / "a.toml").write_text(toml[1])
+    asked = assignments.read(tmp_path / "a.toml")
+    assert [a.name for a in asked.asked] == [
+        "softmax",
+        "scaled_dot_product_attention",
+        "padding_mask",
+        "causal_mask",
+        "entropy",
+    ]
+    assert asked.asked[3].points == 3 and asked.seed == 81623 and asked.limits.memory == 4 * 2**30
+    exercise = asked.asked[4].exercise
+
+    def right(weights):
+        return torch.special.entr(weights).sum(-1)
+
+    def bits(weights):
+        return torch.special.entr(weights).sum(-1) / math.log(2)
+
+    assert run(exercise, right, 1).passed
+    assert run(exercise, bits, 1).mistake == "bits"
+    assert not run(exercise, lambda weights: -(weights * weights.log()).sum(-1), 1).passed
+    own = nbformat.v4.new_code_cell(handout._imports([asked.asked[4]]))
+    assert "import torch" in own.source and "txcourse" not in own.source
