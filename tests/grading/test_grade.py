@@ -230,9 +230,10 @@ def test_shards_share_the_work(judged: Path, monkeypatch: pytest.MonkeyPatch, tm
 def test_a_submission_that_ends_the_grader_costs_nobody_else(
     judged: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE", -115.0)
+    monkeypatch.setattr(module, "PATIENCE", 5.0)
     submit(tmp_path / "in", ada="right", bob="end", cy="right", dan="hang", eve="right")
-    found = grade(tmp_path / "in", tmp_path / "out", asked(judged), jobs=2, progress=False)
+    quick = asked(judged, limits={"seconds": 0.001})
+    found = grade(tmp_path / "in", tmp_path / "out", quick, jobs=2, progress=False)
     assert marks(found) == {"ada": 1.0, "bob": 0.0, "cy": 1.0, "dan": 0.0, "eve": 1.0}
     told = {g.submission.student.id: g.result["problems"] for g in found if g.result}
     assert "ended 2 times" in told["bob"][0] and "ended 2 times" in told["dan"][0] and not told["ada"]

@@ -30,7 +30,8 @@ from txcourse.grading.submissions import Roster, Submission, Unreadable, find
 from txcourse.learner.workspace import write
 from txcourse.source import Cell
 
-PATIENCE = 120.0  # seconds that a submission may take beside its exercises
+PATIENCE = 400.0  # seconds that a submission may take beside its exercises: a sandbox has to start
+SLOWEST = 150.0  # times the limit of an exercise: the judge itself ends it long before, on a busy machine too
 TRIES = 2  # for a submission on which the grader's own process ends
 
 
@@ -233,7 +234,7 @@ def _in_parallel(
     """Grade with `count` processes; each submission comes back when its result is stored."""
     waiting = list(reversed(todo))
     tries = dict.fromkeys((s.student.id for s in todo), 0)
-    longest = PATIENCE + len(assignment.asked) * (10 * assignment.limits.seconds + 20)
+    longest = PATIENCE + len(assignment.asked) * SLOWEST * assignment.limits.seconds
     failed_starts, orderly = 0, False
     workers = [_Worker(assignment, out) for _ in range(count)]
     try:
