@@ -29,20 +29,14 @@ class Padded(fast.Packing):
         self.index, self.full = torch.arange(real.numel()), True
 
 
-def heads(x: Tensor, packing: fast.Packing, n_heads: int) -> Tensor:
-    return packing.grid(x).unflatten(2, (n_heads, -1)).transpose(1, 2)
-
-
-def separate_self_attention(
+def fused_self_attention(
     layer: Any, x: Tensor, packing: fast.Packing, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
-    qkv = [heads(w(x), packing, layer.n_heads) for w in (layer.w_q, layer.w_k, layer.w_v)]
-    return layer.w_o(packing.pack(fast.attend(layer, *qkv, mask, causal)))
-
-
-def separate_keys_values(layers: Any, memory: Tensor, packing: fast.Packing) -> list[tuple[Tensor, ...]]:
-    attentions = [layer.cross_attention for layer in layers]
-    return [tuple(heads(w(memory), packing, a.n_heads) for w in (a.w_k, a.w_v)) for a in attentions]
+    """Query, key and value by one product, which needs their weights side by side."""
+    projections = (layer.w_q, layer.w_k, layer.w_v)
+    weight, bias = (torch.cat([getattr(p, name) for p in projections]) for name in ("weight", "bias"))
+    qkv = packing.grid(F.linear(x, weight, bias)).unflatten(2, (3, layer.n_heads, -1))
+    return layer.w_o(packing.pack(fast.attend(layer, *qkv.permute(2, 0, 3, 1, 4), mask, causal)))
 
 
 def kernel_attention(
@@ -68,17 +62,17 @@ class WholeLoss:
 
 
 def as_stored(*projections: Any) -> tuple[Tensor, Tensor]:
-    weight, bias = fast.fused(list(projections))
-    return weight.t(), weight.new_zeros(len(weight)) if bias is None else bias
+    weight, bias = BY_INPUT(*projections)
+    return weight.t().contiguous().t(), bias
+
+
+BY_INPUT = fast.by_input
 
 
 TRAINING: dict[str, dict[str, Any]] = {
     "with all": {},
     "without packing": {"Packing": Padded},
-    "without fused projections": {
-        "self_attention": separate_self_attention,
-        "memory_keys_values": separate_keys_values,
-    },
+    "with one product for q, k, v": {"self_attention": fused_self_attention},
     "without the cheap dropout": {"dropout": lambda x, layer: layer(x)},
     "without attention by matrices": {"attend": kernel_attention},
     "without the loss in chunks": {"LinearCrossEntropy": WholeLoss},

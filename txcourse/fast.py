@@ -76,8 +76,8 @@ class FastTransformer(Transformer):
         self, inputs: Tensor, target: "Packing", memory: Tensor, source: "Packing"
     ) -> Float[Tensor, "n_target d_model"]:
         x = self._embed(self.tgt_embedding, inputs, target)
-        keys_values = memory_keys_values(self.decoder.layers, memory, source)
-        for layer, (key, value) in zip(cast("Iterable[Any]", self.decoder.layers), keys_values, strict=True):
+        for layer in cast("Iterable[Any]", self.decoder.layers):
+            key, value = memory_keys_values(layer.cross_attention, memory, source)
             attention = partial(self_attention, layer.self_attention, packing=target, causal=True)
             look_up = partial(
                 cross_attention, layer.cross_attention, key=key, value=value, packing=target, mask=source.mask
@@ -156,11 +156,9 @@ def feed_forward(layer: PositionwiseFeedForward, x: Float[Tensor, "n d"]) -> Flo
     return layer.linear_2(dropout(layer.linear_1(x).relu_(), layer.dropout))
 
 
-def fused(projections: list[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of several projections of the same input, one below the other."""
-    weight = torch.cat([projection.weight for projection in projections])
-    bias = None if projections[0].bias is None else torch.cat([projection.bias for projection in projections])
-    return weight, bias
+def heads(x: Float[Tensor, "n d"], packing: Packing, n_heads: int) -> Float[Tensor, "batch heads length d_k"]:
+    """The projected tokens on the grid, cut into heads."""
+    return packing.grid(x).unflatten(2, (n_heads, -1)).transpose(1, 2)
 
 
 def self_attention(
@@ -170,9 +168,8 @@ def self_attention(
     mask: Tensor | None = None,
     causal: bool = False,
 ) -> Float[Tensor, "n d"]:
-    """Self-attention with one projection for query, key and value."""
-    qkv = packing.grid(F.linear(x, *fused([layer.w_q, layer.w_k, layer.w_v])))  # (B, T, 3·d)
-    query, key, value = qkv.unflatten(2, (3, layer.n_heads, -1)).permute(2, 0, 3, 1, 4)  # each (B, h, T, d_k)
+    """Self-attention among the tokens of each sequence."""
+    query, key, value = (heads(w(x), packing, layer.n_heads) for w in (layer.w_q, layer.w_k, layer.w_v))
     return layer.w_o(packing.pack(attend(layer, query, key, value, mask, causal)))
 
 
@@ -184,20 +181,15 @@ def cross_attention(
     packing: Packing,
     mask: Tensor | None,
 ) -> Float[Tensor, "n d"]:
-    """Cross-attention to keys and values that were projected before."""
-    query = packing.grid(layer.w_q(x)).unflatten(2, (layer.n_heads, -1)).transpose(1, 2)  # (B, h, T, d_k)
+    """Cross-attention to the keys and values of the memory."""
+    query = heads(layer.w_q(x), packing, layer.n_heads)  # (B, h, T, d_k)
     return layer.w_o(packing.pack(attend(layer, query, key, value, mask)))
 
 
-def memory_keys_values(
-    layers: nn.ModuleList, memory: Tensor, packing: Packing
-) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values of every decoder layer's cross-attention, (B, h, S, d_k) each, in one product."""
-    attentions = [layer.cross_attention for layer in cast("Iterable[Any]", layers)]
-    weight, bias = fused([projection for a in attentions for projection in (a.w_k, a.w_v)])
-    keys_values = packing.grid(F.linear(memory, weight, bias))  # (B, S, N·2·d)
-    parts = keys_values.unflatten(2, (2 * len(attentions), attentions[0].n_heads, -1)).permute(2, 0, 3, 1, 4)
-    return [(parts[2 * i], parts[2 * i + 1]) for i in range(len(attentions))]
+def memory_keys_values(layer: MultiHeadAttention, memory: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
+    """Keys and values of a cross-attention, (B, h, S, d_k) each."""
+    key, value = (heads(w(memory), packing, layer.n_heads) for w in (layer.w_k, layer.w_v))
+    return key, value
 
 
 def attend(
@@ -278,30 +270,30 @@ class Decoding:
             self.decoders = [StepDecoder(model) for model in models]
         self.pad_id = models[0].pad_id
 
-    @torch.no_grad()
     def greedy(
         self, src: Int[Tensor, "batch source"], max_len: int, bos_id: int, eos_id: int
     ) -> Int[Tensor, "batch length"]:
         """As solutions.decoding.greedy_decode: (B, ≤ max_len) starting with bos, padding after eos."""
-        caches = [DecoderCache(decoder, src, max_len) for decoder in self.decoders]
-        tokens = src.new_full((src.size(0), max_len), self.pad_id)
-        tokens[:, 0] = bos_id
-        rows = torch.arange(src.size(0), device=src.device)  # of `tokens`, for each sequence in the caches
-        chosen, ended = tokens[:, 0], torch.zeros_like(rows, dtype=torch.bool)
-        length = 1
-        while length < max_len and len(rows) > 0:
-            chosen = mean_logits([cache.step(chosen) for cache in caches]).argmax(-1)  # (b,)
-            tokens[rows, length] = chosen.masked_fill(ended, self.pad_id)
-            ended = ended | (chosen == eos_id)
-            length += 1
-            if 2 * int(ended.sum()) >= len(rows):
-                going = (~ended).nonzero()[:, 0]
-                for cache in caches:
-                    cache.keep(going, going)
-                rows, chosen, ended = rows[going], chosen[going], ended[going]
-        return tokens[:, :length]
+        with torch.inference_mode():
+            caches = [DecoderCache(decoder, src, max_len) for decoder in self.decoders]
+            tokens = src.new_full((src.size(0), max_len), self.pad_id)
+            tokens[:, 0] = bos_id
+            rows = torch.arange(len(src), device=src.device)  # of `tokens`, for each row of the caches
+            chosen, ended = tokens[:, 0], torch.zeros_like(rows, dtype=torch.bool)
+            length = 1
+            while length < max_len and len(rows) > 0:
+                chosen = mean_logits([cache.step(chosen) for cache in caches]).argmax(-1)  # (b,)
+                tokens[rows, length] = chosen.masked_fill(ended, self.pad_id)
+                ended = ended | (chosen == eos_id)
+                length += 1
+                if 2 * int(ended.sum()) >= len(rows):
+                    going = (~ended).nonzero()[:, 0]
+                    for cache in caches:
+                        cache.keep(going, going)
+                    rows, chosen, ended = rows[going], chosen[going], ended[going]
+        return tokens[:, :length].clone()  # a tensor like any other
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def beam(
         self,
         src: Int[Tensor, "batch source"],
@@ -435,8 +427,10 @@ class StepLayer:
 
 def by_input(*projections: nn.Linear) -> tuple[Tensor, Tensor]:
     """(weight (input, outputs), bias (outputs)) of several projections of the same input, as copies."""
-    weight, bias = fused(list(projections))
-    return weight.t().contiguous(), weight.new_zeros(len(weight)) if bias is None else bias
+    weight = torch.cat([projection.weight for projection in projections]).t().contiguous()
+    if projections[0].bias is None:
+        return weight, weight.new_zeros(weight.size(1))
+    return weight, torch.cat([projection.bias for projection in projections])
 
 
 class StepDecoder:
@@ -462,8 +456,10 @@ class DecoderCache:
         with evaluating(model):
             memory = model._encode_packed(src, source)
         self.mask = source.mask
-        keys_values = memory_keys_values(model.decoder.layers, memory, source)
-        self.memory = [(key.contiguous(), value.contiguous()) for key, value in keys_values]  # (B, h, S, d_k)
+        self.memory = []  # key and value of each layer, (B, h, S, d_k)
+        for layer in cast("Iterable[Any]", model.decoder.layers):
+            key, value = memory_keys_values(layer.cross_attention, memory, source)
+            self.memory.append((key.contiguous(), value.contiguous()))
         batch, n_heads, _, d_k = self.memory[0][0].shape
         self.past = memory.new_empty(len(self.memory), 2, batch * width, n_heads, max_len, d_k)
         self.real: Tensor | None = None  # (R, max_len), once some row holds padding
