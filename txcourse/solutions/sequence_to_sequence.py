@@ -57,16 +57,16 @@ def additive_attention(
 ) -> tuple[Float[Tensor, "batch d_encoder"], Float[Tensor, "batch length"]]:
     """Attention with a small network as the score: vᵀ tanh(state w_s + encoder_state w_e).
 
-    Shapes: state (B, d_s), encoder_states (B, T, d_e), w_s (d_s, a), w_e (d_e, a), v (a), mask (B, T) with
-    True = may attend → (context (B, d_e), weights (B, T)). A fully masked row gives zeros.
+    Shapes: state (B, d_s), encoder_states (B, S, d_e), w_s (d_s, a), w_e (d_e, a), v (a), mask (B, S) with
+    True = may attend, somewhere in each row → (context (B, d_e), weights (B, S)).
 
     Source: Bahdanau, Cho and Bengio (2015), section 3.1 and appendix A.1.2.
     """
-    hidden = ((state @ w_s)[:, None] + encoder_states @ w_e).tanh()  # (B, T, a)
-    scores = hidden @ v  # (B, T)
+    hidden = ((state @ w_s)[:, None] + encoder_states @ w_e).tanh()  # (B, S, a)
+    scores = hidden @ v  # (B, S)
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    weights = scores.softmax(dim=-1)  # (B, T)
+    weights = scores.softmax(dim=-1)  # (B, S)
     if mask is not None:
         weights = weights.masked_fill(~mask, 0.0)  # changes fully masked rows only
     context = (weights[:, None] @ encoder_states)[:, 0]  # (B, d_e)
@@ -80,15 +80,15 @@ def dot_product_attention(
 ) -> tuple[Float[Tensor, "batch d"], Float[Tensor, "batch length"]]:
     """Attention with the dot product state · encoder_state as the score, unscaled.
 
-    Shapes: state (B, d), encoder_states (B, T, d), mask (B, T) with True = may attend →
-    (context (B, d), weights (B, T)). A fully masked row gives zeros.
+    Shapes: state (B, d), encoder_states (B, S, d), mask (B, S) with True = may attend, somewhere in each
+    row → (context (B, d), weights (B, S)). Large scores must not overflow.
 
     Source: Luong, Pham and Manning (2015), section 3.1 ("dot").
     """
-    scores = (encoder_states @ state[:, :, None])[:, :, 0]  # (B, T)
+    scores = (encoder_states @ state[:, :, None])[:, :, 0]  # (B, S)
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    weights = scores.softmax(dim=-1)  # (B, T)
+    weights = scores.softmax(dim=-1)  # (B, S)
     if mask is not None:
         weights = weights.masked_fill(~mask, 0.0)  # changes fully masked rows only
     context = (weights[:, None] @ encoder_states)[:, 0]  # (B, d)
