@@ -35,7 +35,17 @@ def translate(
 
 
 def bleu_scores(model: nn.Module, dataset: TranslationDataset, beam_size: int) -> dict[str, Any]:
-    """For each test set {"examples", "cased", "published"}; besides "signatures" of both metrics and "decoding".
+    """`score_texts` of the model's translations of all test sets, with "decoding" besides."""
+    answers = {
+        name: translate(model, dataset.encoding, dataset.target, english, beam_size)
+        for name, (english, _) in dataset.texts.items()
+    }
+    references = {name: german for name, (_, german) in dataset.texts.items()}
+    return {**score_texts(answers, references), "decoding": f"beam {beam_size}"}
+
+
+def score_texts(answers: dict[str, list[str]], references: dict[str, list[str]]) -> dict[str, Any]:
+    """For each test set {"examples", "cased", "published"}; besides "signatures" of both metrics.
 
     "cased": the text as it is, cut into words by sacreBLEU itself. "published": the way of the papers on Multi30k,
     lower-cased, punctuation normalised and cut into words by Moses on both sides, which is usually the larger number.
@@ -43,18 +53,16 @@ def bleu_scores(model: nn.Module, dataset: TranslationDataset, beam_size: int) -
     sacrebleu, clean = _tools()
     cased, published = sacrebleu.BLEU(), sacrebleu.BLEU(tokenize="none", force=True)
     scores: dict[str, Any] = {}
-    for name, (english, german) in dataset.texts.items():
-        answers = translate(model, dataset.encoding, dataset.target, english, beam_size)
+    for name, german in references.items():
         scores[name] = {
             "examples": len(german),
-            "cased": cased.corpus_score(answers, [german]).score,
-            "published": published.corpus_score(clean(answers), [clean(german)]).score,
+            "cased": cased.corpus_score(answers[name], [german]).score,
+            "published": published.corpus_score(clean(answers[name]), [clean(german)]).score,
         }
     scores["signatures"] = {
         "cased": str(cased.get_signature()),
         "published": f"lower-cased, normalised, Moses|{published.get_signature()}",
     }
-    scores["decoding"] = f"beam {beam_size}"
     return scores
 
 
