@@ -211,5 +211,154 @@ def source_of(candidate: Any) -> str | None:
     return None
 
 
+# -- source that is only read, because nothing that runs it can be trusted ---------------------------------------------
+
+_LIBRARIES = ("torch", "scipy")
+_BY_NAME = ("getattr", "methodcaller", "attrgetter", "import_module", "__import__")
+_OUTSIDE = {"_C", "_VF", "ops", "overrides", "_python_dispatch"}  # parts of torch that nothing here watches
+_HIDDEN = {"eval", "exec", "compile", "globals", "sys.setprofile", "sys.settrace", "sys._getframe"}
+
+
 def in_source(tree: ast.AST, not_allowed: Iterable[str]) -> str | None:
+    """The sentence of the rule that this source breaks, or None.
+
+    Follows imports, assignments of one name to another, and `getattr` with a name that stands in the source. What hides
+    its names (eval, exec, torch's inner parts) is not allowed where anything is.
+    """
+    words = {name: _words(name) for name in not_allowed}
+    if not words:
+        return None
+    reader = _Reader(tree)
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    methods = {"softmax", "log_softmax"} - (
+        own - reader.functions
+    )  # the rules' names that tensors have as methods
+    for node in ast.walk(tree):
+        path = reader.path(node)
+        if path is None or id(node) in reader.harmless:
+            continue
+        parts = path.split(".")
+        ours = parts[0] in _LIBRARIES
+        for name, known in words.items():
+            heads = tuple(h for h in ("RNN", "GRU", "Transformer") if h == name.split(".")[-1])
+            if ours and (known & set(parts[1:]) or (heads and any(p.startswith(heads) for p in parts[1:]))):
+                return (
+                    f"Your code uses {name}, which this exercise does not allow: it is what you are to write."
+                )
+            if parts[0] == "?" and len(parts) == 2 and parts[1] in known & methods:
+                return called(name)
+        hides = path.removeprefix("builtins.") in _HIDDEN or parts[0] in ("ctypes", "gc") or "*" in parts
+        if hides or (ours and _OUTSIDE & set(parts[1:])):
+            return f"Your code hides what it calls ({ast.unparse(node)[:60]}), which this exercise does not allow."
+    return None
+
+
+def _words(name: str) -> frozenset[str]:
+    """Names by which torch and scipy offer what is not allowed."""
+    rule = RULES[name]
+    found = {name.split(".")[-1], *rule.functions, *(start.split(".")[0] for _, start in rule.code if start)}
+    if name == "softmax":
+        found |= {"Softmax", "LogSoftmax", "Softmin", "Softmax2d"}
+    return frozenset(found - {"RNN", "GRU", "Transformer"})
+
+
+class _Reader:
+    """Where the names of a source come from: "torch.nn.functional.softmax", "?.softmax" for a member of something
+    unknown, "torch.*" for a member of torch under a name that the source computes."""
+
+    def __init__(self, tree: ast.AST):
+        nodes = list(ast.walk(tree))
+        self._everything: str | None = None  # what is imported with *
+        self._known: dict[str, str] = {
+            name: name for name in ("eval", "exec", "compile", "globals", "__import__")
+        }
+        self.functions = {n.name for n in getattr(tree, "body", ()) if isinstance(n, ast.FunctionDef)}
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    whole = alias.asname is not None
+                    self._known[alias.asname or alias.name.split(".")[0]] = (
+                        alias.name if whole else alias.name.split(".")[0]
+                    )
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                if node.names[0].name == "*" and node.module.split(".")[0] in _LIBRARIES:
+                    self._everything = node.module
+                for alias in node.names:
+                    self._known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+        assigned = [
+            (node.targets[0].id, node.value)
+            for node in nodes
+            if isinstance(node, ast.Assign)
+            and len(node.targets) == 1
+            and isinstance(node.targets[0], ast.Name)
+        ]
+        for _ in range(4):  # names of names
+            for name, value in assigned:
+                path = self.path(value)
+                if path is not None and path.split(".")[0] != "?":
+                    self._known.setdefault(name, path)
+        masks = "generate_square_subsequent_mask"  # nobody's point
+        self.harmless = {
+            id(n) for m in nodes if isinstance(m, ast.Attribute) and m.attr == masks for n in ast.walk(m)
+        }
+
+    def path(self, node: ast.AST) -> str | None:
+        if isinstance(node, ast.Name):
+            everything = f"{self._everything}.{node.id}" if self._everything else None
+            return self._known.get(node.id, everything) if isinstance(node.ctx, ast.Load) else None
+        if isinstance(node, ast.Attribute):
+            return self._member(node.value, node.attr) if node.attr != "__dict__" else self.path(node.value)
+        if isinstance(node, ast.Subscript):  # torch.__dict__["softmax"], sys.modules["torch"]
+            inside = self.path(node.value)
+            text = _text(node.slice)
+            if inside == "sys.modules":
+                return text or "sys.*"
+            if inside is None or inside.split(".")[0] not in _LIBRARIES:
+                return None
+            return f"{inside}.{text or '*'}"
+        if isinstance(node, ast.Call):
+            return self._called(node)
+        return None
+
+    def _member(self, owner: ast.AST, name: str) -> str | None:
+        found = self.path(owner)
+        if found is not None and found.split(".")[0] != "?":
+            return f"{found}.{name}"
+        return None if isinstance(owner, ast.Name) and owner.id == "self" else f"?.{name}"
+
+    def _called(self, node: ast.Call) -> str | None:
+        function = node.func
+        name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+        if name == "vars" and node.args:
+            return self.path(node.args[0])
+        if name not in _BY_NAME or not node.args:
+            return None
+        text = _text(node.args[-1] if name != "getattr" else node.args[min(1, len(node.args) - 1)])
+        if name in ("import_module", "__import__"):
+            return _text(node.args[0]) or "import.*"
+        if name != "getattr":
+            return f"?.{text}" if text else None
+        owner = self.path(node.args[0])
+        if owner is not None and owner.split(".")[0] in _LIBRARIES:
+            return f"{owner}.{text or '*'}"
+        return self._member(node.args[0], text) if text else None
+
+
+def _text(node: ast.AST) -> str | None:
+    """The text that an expression of constants gives."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = _text(node.left), _text(node.right)
+        return None if left is None or right is None else left + right
+    if isinstance(node, ast.JoinedStr):
+        parts = [_text(v.value if isinstance(v, ast.FormattedValue) else v) for v in node.values]
+        return None if None in parts else "".join(p or "" for p in parts)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join":
+        glue = _text(node.func.value)
+        items = node.args[0] if node.args else None
+        if glue is not None and isinstance(items, ast.List | ast.Tuple):
+            parts = [_text(v) for v in items.elts]
+            return None if None in parts else glue.join(p or "" for p in parts)
     return None

@@ -83,8 +83,8 @@ class Far:
         return None
 
     def _restore(self, tag: str, value: Any) -> Any:
-        if tag == "model":
-            return self._models[value]
+        if tag in ("model", "call"):
+            return (self._models if tag == "model" else self._functions)[value]
         raise wire.WireError("an unknown kind of value")
 
     def _called(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +127,9 @@ class RemoteSubject(Subject):
 
     def largest(self, *args: Any, **kwargs: Any) -> int:
         found = self._call("largest", args, kwargs).get("value")
-        return found if type(found) is int else 0
+        if type(found) is not int:
+            raise _unusable()
+        return found
 
     def gradients(
         self, *args: Any, wrt: Sequence[int], seed: int = 0, output: int | None = None, **kwargs: Any
@@ -253,9 +255,9 @@ class RemoteModule(ModuleSubject):
         return found[0], self._vector(found[1])
 
     def _vector(self, value: Any) -> Tensor:
-        if not (isinstance(value, Tensor) and value.shape == (self.size(),) and value.dtype == torch.float64):
+        if not isinstance(value, Tensor) or value.shape != (self.size(),) or not value.is_floating_point():
             raise _unusable()
-        return value
+        return value.double()
 
 
 def _unusable() -> CandidateError:

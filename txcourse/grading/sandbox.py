@@ -12,6 +12,7 @@ Four levels, of which the strongest that this machine allows is taken:
 The worker (worker.py) imports torch once inside the sandbox, and forks for each exercise.
 """
 
+import json
 import os
 import select
 import shutil
@@ -31,10 +32,10 @@ from txcourse.grading import wire
 from txcourse.grading.assignment import Limits
 
 LEVELS = ("bubblewrap", "user namespace", "other user", "limits only")
-MOST = 32 * 2**20  # bytes of one answer
+MOST = 8 * 2**20  # bytes of one answer
 _FOLDER = 64 * 2**20  # bytes of all files of an exercise, where the folder is the sandbox's own
 _STARTING = 180.0  # seconds that importing torch may take on a busy machine
-_PATIENCE = 20  # times the limit on time that an exercise may take on a machine too busy to run it
+_PATIENCE = 60  # times the limit on time that an exercise may take on a machine too busy to run it
 _TICK = 0.1  # seconds between two looks at what the processes use
 _ENDED = struct.Struct("<i?")
 _ROOT = hasattr(os, "getuid") and os.getuid() == 0
@@ -62,7 +63,7 @@ class Sandbox:
             raise UserError("grading needs Linux or macOS; on Windows use WSL")
         self.limits = limits
         self._folder = Path(tempfile.mkdtemp(prefix="txcourse-"))
-        self._finalizer = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._finalizer = weakref.finalize(self, _remove, self._folder)
         self._folder.chmod(0o755)
         for pattern in _PARTS:
             for file in _PACKAGE.glob(pattern):
@@ -246,18 +247,18 @@ class Run:
             before = now
             if self._unseen > _TICK:
                 passed, self._unseen = self._unseen, 0.0
-                self._look(passed)
+                self._look(passed, quiet=not events)
         return bytes(got)
 
-    def _look(self, passed: float) -> None:
-        """Count what is used. Time counts when the processor works for the exercise, or when nothing of it even wants to
-        run: on a busy machine a right answer is not late."""
+    def _look(self, passed: float, quiet: bool) -> None:
+        """Count what is used. Time counts when the processor works for the exercise, or when we wait in vain and nothing
+        of it even wants to run: on a busy machine a right answer is not late."""
         limits, usage = self._sandbox.limits, self._sandbox.usage()
         self._waited += passed
         if usage is None:
             late = self._waited > 3 * limits.seconds
         else:
-            self._idle += 0.0 if usage.running else passed
+            self._idle += _TICK if quiet and not usage.running else 0.0
             late = usage.seconds - self._start > limits.seconds or self._idle > limits.seconds
             if usage.memory > 2 * limits.memory or usage.processes > 4 * limits.processes:
                 what = "memory" if usage.memory > 2 * limits.memory else "processes"
@@ -283,6 +284,11 @@ class Run:
         if self._sandbox._worker is not None:
             self._drain()
         return self._kept.decode(errors="replace")
+
+
+def _remove(folder: Path) -> None:
+    """rm, which takes folders in folders without end."""
+    subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL)
 
 
 def _drain(pipe: int, most: int) -> bytes:
@@ -319,14 +325,14 @@ def _environment(home: str, root: Path) -> dict[str, str]:
 def _confined(level: str, folder: Path) -> tuple[list[str], int, str | None]:
     """How to start a command at this level, the number of the user that it is to become (0: none), and its home
     outside, None where it has a file system of its own."""
-    if level == "bubblewrap":
-        return _bubblewrap(folder), _user() if _ROOT else 0, None
-    home = folder / "home"
-    home.mkdir(exist_ok=True)
+    if level in ("bubblewrap", "user namespace"):
+        prefix = _bubblewrap(folder) if level == "bubblewrap" else _user_namespace(folder)
+        return prefix, _user() if _ROOT else 0, None
+    home = tempfile.mkdtemp(dir=folder)
     user = _user() if level == "other user" else 0
     if user:
         os.chown(home, user, user)
-    return [], user, str(home)
+    return [], user, home
 
 
 def _user() -> int:
@@ -334,9 +340,25 @@ def _user() -> int:
     return 61_184 + os.getpid() % 4_000
 
 
+def _layout(folder: Path) -> dict[str, Any]:
+    """The file system that a sandbox has instead of this machine's."""
+    readable = list(dict.fromkeys(["/usr", sys.base_prefix, sys.prefix]))
+    installed = [str(Path(path) / "txcourse") for path in sys.path if (Path(path) / "txcourse").is_dir()]
+    system = ("/bin", "/lib", "/lib64", "/sbin")
+    return {
+        "parents": sorted({str(p) for path in readable for p in Path(path).parents} - {"/", *readable}),
+        "readable": readable + [path for path in system if os.path.isdir(path) and not os.path.islink(path)],
+        "links": [(os.readlink(path), path) for path in system if os.path.islink(path)],
+        # An installed package has the solutions.
+        "masked": [path for path in installed if any(path.startswith(f"{r}/") for r in readable)],
+        "extra": [p for p in ("/etc/ld.so.cache", "/sys/devices/system/cpu") if os.path.exists(p)],
+        "course": str(folder / "course"),
+        "size": _FOLDER,
+    }
+
+
 def _bubblewrap(folder: Path) -> list[str]:
-    course = [str(Path(path) / "txcourse") for path in sys.path if (Path(path) / "txcourse").is_dir()]
-    readable = dict.fromkeys(["/usr", sys.base_prefix, sys.prefix])
+    layout = _layout(folder)
     command = [
         "bwrap",
         "--unshare-ipc",
@@ -346,40 +368,41 @@ def _bubblewrap(folder: Path) -> list[str]:
         "--unshare-cgroup-try",
     ]
     command += ["--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    if _ROOT:
-        command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    else:
-        command += ["--unshare-user"]
-    parents = {str(parent) for path in readable for parent in Path(path).parents} - {"/", *readable}
-    for path in sorted(parents):  # else made for root alone
+    command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if _ROOT else ["--unshare-user"]
+    for path in layout["parents"]:  # else made for root alone
         command += ["--perms", "0755", "--dir", path]
-    for path in readable:
+    for path in [*layout["readable"], *layout["extra"]]:
         command += ["--ro-bind", path, path]
-    for path in ("/bin", "/lib", "/lib64", "/sbin"):
-        if os.path.islink(path):
-            command += ["--symlink", os.readlink(path), path]
-        elif os.path.isdir(path):
-            command += ["--ro-bind", path, path]
-    for path in course:  # an installed package, with its solutions
-        if any(path.startswith(f"{prefix}/") for prefix in readable):
-            command += ["--tmpfs", path]
-    for path in ("/etc/ld.so.cache", "/sys/devices/system/cpu"):
-        command += ["--ro-bind-try", path, path]
-    command += ["--ro-bind", str(folder / "course"), "/course", "--proc", "/proc", "--dev", "/dev"]
+    for target, path in layout["links"]:
+        command += ["--symlink", target, path]
+    for path in layout["masked"]:
+        command += ["--tmpfs", path]
+    command += ["--ro-bind", layout["course"], "/course", "--proc", "/proc", "--dev", "/dev"]
     command += ["--perms", "1777", "--size", str(_FOLDER), "--tmpfs", "/tmp"]
     return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
 
 
+def _user_namespace(folder: Path) -> list[str]:
+    root = folder / "root"
+    root.mkdir(exist_ok=True)
+    layout = json.dumps({**_layout(folder), "root": str(root)})
+    return [sys.executable, "-ISB", str(Path(__file__).with_name("confine.py")), layout]
+
+
 def _works(level: str) -> bool:
-    if level == "bubblewrap":
-        if shutil.which("bwrap") is None:
-            return False
-        with tempfile.TemporaryDirectory() as empty:
-            (Path(empty) / "course").mkdir()
-            command = [*_bubblewrap(Path(empty)), sys.executable, "-ISc", ""]
-            return subprocess.run(command, capture_output=True, timeout=60).returncode == 0
-    if level == "user namespace":
+    if level == "bubblewrap" and shutil.which("bwrap") is None:
         return False
+    if level in ("bubblewrap", "user namespace"):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "course").mkdir()
+            prefix = _confined(level, Path(folder))[0]
+            try:
+                tried = subprocess.run(
+                    [*prefix, sys.executable, "-ISc", ""], capture_output=True, timeout=60, cwd="/"
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                return False
+            return tried.returncode == 0
     return level == "limits only" or _ROOT
 
 

@@ -7,12 +7,13 @@ nothing that it says is trusted: the worst that code can do here is to give up i
 import builtins
 import ctypes
 import gc
+import importlib
 import linecache
 import os
 import random
-import shutil
 import socket
 import struct
+import subprocess
 import sys
 import types
 from typing import Any
@@ -32,6 +33,10 @@ try:
 except ImportError:  # Windows, where nothing is graded
     resource = None  # type: ignore[assignment]
 
+_USUAL = (  # what answers import
+    "bisect collections contextlib copy dataclasses enum functools heapq itertools jaxtyping json operator re string time "
+    "typing warnings numpy.linalg numpy.random torch.nn.functional torch.nn.utils.rnn"
+)
 _KILL = 9  # _KILL, which Windows lacks
 _ENDED = struct.Struct("<i?")
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
@@ -60,8 +65,9 @@ def main() -> None:
 
 def _warm_up() -> None:
     """What the first calls import or set up is made here once; a fork then starts with it."""
-    import jaxtyping  # noqa: F401
-    import torch.nn.functional as F
+    for name in _USUAL.split():
+        importlib.import_module(name)
+    from torch.nn import functional as F
 
     torch.set_num_threads(1)
     for dtype in (torch.float32, torch.float64):
@@ -138,23 +144,20 @@ def _descendants() -> list[int]:
 
 def _clean() -> bool:
     """Empty the folder in which the exercise ran; False when something in it resists."""
-    try:
-        for entry in os.scandir("."):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            else:
-                os.unlink(entry.path)
-        return True
-    except (OSError, RecursionError):
-        return False
+    names = os.listdir(".")
+    if names:  # rm, which takes folders in folders without end
+        subprocess.run(["rm", "-rf", "--", *(f"./{name}" for name in names)], stderr=subprocess.DEVNULL)
+    return not names or not os.listdir(".")
 
 
 def _exercise(connection: socket.socket, limits: list[int]) -> None:
     try:
         os.setpgid(0, 0)
         memory, processes, files, written, seconds = limits
-        with open("/proc/self/statm") if sys.platform == "linux" else open(os.devnull) as statm:
-            size = int((statm.read().split() or ["0"])[0]) * resource.getpagesize()
+        size = 0
+        if os.path.exists("/proc/self/statm"):
+            with open("/proc/self/statm") as statm:
+                size = int(statm.read().split()[0]) * resource.getpagesize()
         for kind, most in (
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_NOFILE, files),
@@ -293,6 +296,8 @@ class _Answers:
     # -- what the grader sends that is more than a value -----------------------------------------------------------------
 
     def _special(self, value: Any) -> tuple[str, Any] | None:
+        if isinstance(value, _Far):
+            return "call", value.number
         for number, (model, _) in self._models.items():
             if value is model:
                 return "model", number
@@ -392,12 +397,12 @@ class _Far:
     """A function of the grader's: a call of it is answered there, its gradient too."""
 
     def __init__(self, answers: _Answers, number: int):
-        self._answers, self._number = answers, number
+        self._answers, self.number = answers, number
 
     def __call__(self, *args: Any) -> Any:
         if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args):
-            return _Through.apply(self._answers, self._number, *args)
-        return self._answers.far({"is": "far", "number": self._number, "args": args})["value"]
+            return _Through.apply(self._answers, self.number, *args)
+        return self._answers.far({"is": "far", "number": self.number, "args": args})["value"]
 
 
 class _Through(torch.autograd.Function):
