@@ -25,6 +25,9 @@ HOLD = (
     "encoder",
     "decoder",
     "batching",
+    "training",
+    "decoding",
+    "measuring_quality",
 )
 
 
