@@ -475,12 +475,16 @@ def _padding(c: Context) -> None:
 
 def _pad_id(c: Context) -> None:
     c.twin()
-    ours, theirs = c.twin(pad_id=_PAD)
+    ignored = Wrong("With pad_id=8 the logits of real tokens are wrong: some mask or embedding takes padding to be another id.", "pad_id_ignored")  # fmt: skip
+    try:
+        ours, theirs = c.twin(pad_id=_PAD)
+    except Wrong:  # with pad_id=0 the weights could be paired
+        raise ignored from None
     src, tgt = _tokens(c.seed, _PAD)
     real = tgt != _PAD
     got, want = ours.call(src, tgt), theirs(src, tgt)
     if not torch.allclose(got[real], want[real], rtol=1e-4, atol=1e-5):
-        raise Wrong("With pad_id=8 the logits of real tokens are wrong: some mask takes padding to be another id.", "pad_id_ignored")  # fmt: skip
+        raise ignored
     same_parameter_gradients(c, ours, theirs, _probes(c.seed), "With pad_id=8 the model")
 
 
