@@ -122,7 +122,9 @@ class Context:
                 mistake = "returns_nothing"
             elif isinstance(want, Tensor) and not isinstance(got, Tensor):
                 mistake = mistake or f"returns_{type(got).__name__}_not_tensor"
-            raise Wrong(text[0].upper() + text[1:], mistake, _picture(want, got))
+            if text.startswith(("the ", "item ")):  # names of code, such as dQ, keep their first letter
+                text = text[0].upper() + text[1:]
+            raise Wrong(text, mistake, _picture(want, got))
 
     def same(self, *args: Any, what: str = "the result", mistake: str | None = None, **how: Any) -> None:
         """The candidate's result for `args` equals the reference's."""

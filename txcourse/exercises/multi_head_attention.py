@@ -460,7 +460,8 @@ def _keeps_weights(c: Context) -> None:
     ours.train(False)
     theirs(query, key, key, random_mask(c.seed, 5, 7))
     got = ours.attribute("weights")
-    c.expect(got, theirs.weights, "module.weights", axes="batch head query key", mistake="kept_weights_wrong")
+    what = "module.weights (as they are before dropout)"
+    c.expect(got, theirs.weights, what, axes="batch head query key", mistake="kept_weights_wrong")
     if got.requires_grad:
         raise Wrong("module.weights should be detached from the gradient.", "kept_weights_attached")
 
