@@ -27,6 +27,7 @@ from txcourse.errors import UserError
 PACKAGE = Path(__file__).parent
 FOLDER = PACKAGE.parent / "notebooks"
 SOLVED = FOLDER / "solved"
+NOT_STORED = {"18_translation"}  # the terms of its data forbid to store outputs: there is no solved copy
 CELL_TIMEOUT = 120  # seconds
 IMPORTED = re.compile(
     r"^\s*(?:from|import)\s+(txcourse(?:\.\w+)*)(?:\s+import\s+\(?([\w, ]+))?", re.MULTILINE
@@ -40,6 +41,11 @@ Definition = ast.FunctionDef | ast.ClassDef
 def student_notebooks() -> list[Path]:
     """The student notebooks in course order."""
     return sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))
+
+
+def stored_notebooks() -> list[Path]:
+    """Those of them that have a solved copy."""
+    return [path for path in student_notebooks() if path.stem not in NOT_STORED]
 
 
 def read(path: Path) -> NotebookNode:
@@ -291,13 +297,15 @@ def execute(notebook: NotebookNode, quick: bool = False) -> tuple[NotebookNode, 
 def build(names: list[str]) -> dict[str, float]:
     """Make notebooks/solved/NAME.ipynb for the named notebooks ("03", "attention" or "03_attention"), or all.
 
-    Returns the seconds that each took. UserError for a name that does not exist, a cell that fails, and a
-    reference that fails its check.
+    Those in NOT_STORED are left out. Returns the seconds that each took. UserError for a name that does not exist,
+    a cell that fails, and a reference that fails its check.
     """
     if not FOLDER.is_dir():
         raise UserError("build needs the project's own folder with notebooks/; an installed course has none")
     seconds = {}
-    for path in [_find(name) for name in names] or student_notebooks():
+    for path in [_find(name) for name in names] or stored_notebooks():
+        if path.stem in NOT_STORED:
+            raise UserError(f"{path.name} has no solved copy: the terms of its data forbid to store outputs")
         started, origin = time.perf_counter(), made_from(path)
         source = solutions_file(module_name(path))
         filled = fill(read(path), source.read_text(encoding="utf-8") if source.exists() else "")
