@@ -213,14 +213,9 @@ def test_only_what_changed_is_graded_again(
 def test_shards_share_the_work(judged: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     submit(tmp_path / "in", **{f"s{number}": "right" for number in range(20)})
     for shard in (1, 2, 3):
-        found = grade(
-            tmp_path / "in",
-            tmp_path / "out",
-            asked(judged, seed=shard),
-            jobs=1,
-            shard=(shard, 3),
-            progress=False,
-        )
+        monkeypatch.setattr("txcourse.grading.assignment._secret", lambda: shard)  # noqa: B023
+        its = asked(judged, seed=None)  # each machine has another; the folder has the first one's
+        found = grade(tmp_path / "in", tmp_path / "out", its, jobs=1, shard=(shard, 3), progress=False)
         results = Results(asked(judged), found)
         assert (results.pending > 0) == (shard < 3)
         assert [row[-1] for row in grades(results)[1:]].count("pending") == results.pending

@@ -53,7 +53,7 @@ LAYOUTS = {
     "a copy": ({"ada.ipynb": NOTEBOOK, "ada (1).ipynb": NOTEBOOK, "bob (1).ipynb": NOTEBOOK}, ["ada", "bob (1)"]),
     "a zip of all": ({"all.zip": zipped({"ada/x.ipynb": NOTEBOOK, "bob/x.ipynb": NOTEBOOK, "cy.zip": zipped({"q.ipynb": NOTEBOOK})})}, ["all/ada", "all/bob", "all/cy"]),
     "zips": ({"ada.zip": zipped({"hw/hw.ipynb": NOTEBOOK, "old/try.ipynb": NOTEBOOK}), "bob.zip": zipped({"x.ipynb": NOTEBOOK})}, ["ada", "bob"]),
-    "moodle": ({"Ada King_123_assignsubmission_file_/hw.ipynb": NOTEBOOK, "Bob_9_assignsubmission_file_my.ipynb": NOTEBOOK}, ["123", "9"]),
+    "moodle": ({"Ada King_123_assignsubmission_file_/hw.ipynb": NOTEBOOK, "Bob_9_assignsubmission_file_my.ipynb": NOTEBOOK}, ["9", "123"]),
     "moodle text": ({"Ada King_123_assignsubmission_onlinetext_/onlinetext.html": "x"}, ["123"]),
     "canvas": ({"kingada_LATE_55_901_03_attention.ipynb": NOTEBOOK, "bob_56_902_hw-1.ipynb": NOTEBOOK}, ["55", "56"]),
     "nbgrader": ({"submitted/ada/ps1/hw.ipynb": NOTEBOOK, "submitted/ada/ps1/timestamp.txt": "2027-03-01 15:58:23.9 UTC"}, ["ada"]),
@@ -139,6 +139,20 @@ def test_the_newest_file_comes_last(tmp_path: Path) -> None:
     os.utime(tmp_path / "ada" / "hw.ipynb", (10**9 + 5, 10**9 + 5))
     ada = find(tmp_path)[0]
     assert [file.label for file in ada.files] == ["ada/hw (1).ipynb", "ada/hw (10).ipynb", "ada/hw.ipynb"]
+
+
+def test_results_among_the_submissions(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        {
+            "ada/hw.ipynb": NOTEBOOK,
+            "bob/hw.ipynb": NOTEBOOK,
+            "results/grades.csv": "x",
+            "s10.ipynb": NOTEBOOK,
+            "s9.ipynb": NOTEBOOK,
+        },
+    )
+    assert ids(tmp_path, without=tmp_path / "results") == ["ada", "bob", "s9", "s10"]
 
 
 # roster

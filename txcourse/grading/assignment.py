@@ -78,7 +78,7 @@ class Assignment:
     @property
     def key(self) -> str:
         """Changes when anything changes that a mark depends on. The title and the due date are none of it."""
-        marks = {name: value for name, value in self.plain.items() if name not in ("title", "due")}
+        marks = {name: value for name, value in self.plain.items() if name not in ("title", "due", "drawn")}
         digest = hashlib.sha256(json.dumps([__version__, marks], sort_keys=True).encode())
         for file in self.plain.get("own", []):
             digest.update(Path(file).read_bytes())
@@ -170,7 +170,8 @@ def build(plain: dict[str, Any]) -> Assignment:
         "leave_out": [name for name in plain.get("leave_out", []) if name not in known],  # of an own file
         "own": [str(file) for file in plain.get("own", [])],
         "due": parse_due(plain["due"]).isoformat() if plain.get("due") else None,
-        "seed": plain["seed"] if plain.get("seed") is not None else _secret(),
+        "seed": _secret() if plain.get("seed") is None else plain["seed"],
+        "drawn": plain.get("drawn", plain.get("seed") is None),
         "points": {name: float(points.get(name, exercise.points)) for name, exercise in chosen.items()},
         "limits": {limit.name: limits.get(limit.name, limit.default) for limit in fields(Limits)},
     }

@@ -60,7 +60,7 @@ def grade(
     Raises:
         UserError: nothing to grade, a folder that cannot be written, a machine without any sandbox.
     """
-    submissions = find(place, roster, assignment.due)
+    submissions = find(place, roster, assignment.due, without=out)
     assignment = _with_seed_of(out, assignment)
     keys = {s.student.id: _key(s, assignment) for s in submissions}
     number, shares = shard
@@ -87,7 +87,9 @@ def _share(student: str, shares: int) -> int:
 
 
 def _with_seed_of(out: Path, assignment: Assignment) -> Assignment:
-    """The assignment with the seed with which this folder was begun, so that all machines have the same."""
+    """The assignment; where its file names no seed, with the one that this folder was begun with, on whatever machine."""
+    if not assignment.plain["drawn"]:
+        return assignment
     file = out / "students" / ".seed"
     if not file.exists():
         write(file, str(assignment.seed))

@@ -254,14 +254,14 @@ class _Found:
         return self.parts[-1] if self.parts else ""
 
 
-def _walk(folder: Path, parts: tuple[str, ...] = ()) -> Iterator[_Found]:
+def _walk(folder: Path, without: Path | None = None, parts: tuple[str, ...] = ()) -> Iterator[_Found]:
     """Every file below a folder; folders without anything are files with a problem."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
         yield _Found(File(folder, problem=f"cannot be read: {error.strerror}"), parts)
         return
-    entries = [entry for entry in entries if not _skipped(entry.name)]
+    entries = [e for e in entries if not _skipped(e.name) and folder / e.name != without]
     if not entries and parts:
         problem = (
             "is an empty folder, not a notebook" if parts[-1].endswith(".ipynb") else "is an empty folder"
@@ -272,7 +272,7 @@ def _walk(folder: Path, parts: tuple[str, ...] = ()) -> Iterator[_Found]:
         if entry.is_symlink():
             yield _Found(File(path, problem="is a link, not a file"), here)
         elif entry.is_dir(follow_symlinks=False):
-            yield from _walk(path, here)
+            yield from _walk(path, without, here)
         elif not entry.is_file(follow_symlinks=False):
             yield _Found(File(path, problem="is no ordinary file"), here)
         else:
@@ -347,8 +347,11 @@ class Submission:
     listed: bool = True  # in the roster, or there is none
 
 
-def find(place: Path, roster: Roster | None = None, due: datetime | None = None) -> list[Submission]:
+def find(
+    place: Path, roster: Roster | None = None, due: datetime | None = None, without: Path | None = None
+) -> list[Submission]:
     """Every submission in a notebook, folder or zip, and an empty one for each student of the roster without, by id.
+    The folder `without` is left out: results that lie among the submissions.
 
     Raises:
         UserError: nothing there, or nothing that could be a submission.
@@ -356,7 +359,7 @@ def find(place: Path, roster: Roster | None = None, due: datetime | None = None)
     if not place.exists():
         raise UserError(f"there is no {place}")
     if place.is_dir():
-        found = list(_walk(place.resolve()))
+        found = list(_walk(place.resolve(), without.resolve() if without else None))
     elif zipfile.is_zipfile(place):
         found = list(_inside(File(place.resolve()), (), top=True))
     else:
@@ -370,7 +373,7 @@ def find(place: Path, roster: Roster | None = None, due: datetime | None = None)
     ids = {student.id for student, _ in groups}
     empty = [Submission(s, problems=("nothing was handed in",)) for s in students if s.id not in ids]
     made = [_submission(student, group, stamps, due, roster) for student, group in groups]
-    return sorted([*made, *empty], key=lambda s: s.student.id)
+    return sorted([*made, *empty], key=lambda s: (_natural(s.student.id), s.student.id))
 
 
 def of_one_student(place: Path) -> Submission:
