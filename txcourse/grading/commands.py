@@ -1,6 +1,7 @@
 """What `txcourse grade` and `txcourse export` do."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +28,12 @@ def grade_command(
 
     asked = asked_for(assignment, notebooks, due)
     students = read_roster(roster) if roster else None
-    graded = grade(
-        submissions, out, asked, roster=students, jobs=jobs, shard=_shard(shard), progress=not as_json
-    )
+    share = _shard(shard)
+    try:
+        graded = grade(submissions, out, asked, roster=students, jobs=jobs, shard=share, progress=not as_json)
+    except KeyboardInterrupt:
+        print("What is graded is kept; the same command goes on.", file=sys.stderr)
+        raise
     results = Results(asked, graded)
     write_all(results, out)
     found = results.to_dict()
