@@ -301,7 +301,7 @@ def translate(
 ) -> None:
     """Translate English sentences into German, by a model that `txcourse train translation` made.
 
-    Example: txcourse translate "A dog runs through the snow."
+    Example: txcourse translate "A grey cat is sleeping on a red car."
     """
     from txcourse.training.translation import translate_command
 

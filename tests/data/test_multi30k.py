@@ -1,11 +1,17 @@
 """English → German. What needs the sentences or the package `tokenizers` is skipped without them."""
 
+import gzip
+import re
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from txcourse import data
 from txcourse.data.translation import MULTI30K, cut, join, learn_encoding
 from txcourse.errors import UserError
 
+ROOT = Path(__file__).parent.parent.parent
 SENTENCES = ["A dog runs.", "Two dogs run, and a man looks.", "Ein Hund läuft.", "Zwei Hunde laufen."] * 3
 
 
@@ -62,3 +68,37 @@ def test_without_the_data_the_way_to_get_them_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(UserError, match=r"Multi30k .*not for commerce.*--download"):
         MULTI30K.read()
+
+
+def test_no_sentence_of_the_data_is_committed():
+    try:
+        content = MULTI30K.read()
+        done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (UserError, OSError, subprocess.CalledProcessError) as missing:
+        pytest.skip(str(missing))
+    sentences = {
+        tuple(words(line))
+        for packed in content.values()
+        for line in gzip.decompress(packed).decode().split("\n")
+    }
+    starting: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for sentence in sentences:
+        if len(sentence) >= 5:
+            starting.setdefault(sentence[:4], []).append(sentence)
+    found = []
+    for file in (
+        ROOT / name for name in done.stdout.split("\0") if name.endswith((".py", ".md", ".ipynb", ".json"))
+    ):
+        if file.is_file():
+            text = words(re.sub(r'"image/png": "[^"]*"', "", file.read_text(encoding="utf-8")))
+            found += [
+                f"{file.relative_to(ROOT)}: {' '.join(sentence)}"
+                for i in range(len(text))
+                for sentence in starting.get(tuple(text[i : i + 4]), [])
+                if tuple(text[i : i + len(sentence)]) == sentence
+            ]
+    assert not found
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
