@@ -88,3 +88,29 @@ def test_hostile_answers(whole: Judge, short: Judge, case: hostile.Hostile) -> N
     assert len(judgement.output) <= assignment.limits.output
     after = judged(judge, "causal_mask", hostile.RIGHT, assignment)  # the next student is not harmed
     assert after.status == "passed", after
+
+
+def test_judgements_are_the_same_every_time(whole: Judge) -> None:
+    """Also of answers that draw random numbers, and in another sandbox."""
+    guesses = [
+        "import torch\n\ndef causal_mask(length):\n    return torch.rand(length, length) < 0.5\n",
+        "import random\n\ndef edit_distance(a, b):\n    return random.choice([len(a), len(b), len(set(a) | set(b))])\n",
+    ]
+    cases = [
+        ("causal_mask", guesses[0]),
+        ("edit_distance", guesses[1]),
+        ("Linear", answers.wrong("Linear")[0][0]),
+    ]
+    first = [judged(whole, name, source).to_dict() | {"seconds": 0} for name, source in cases]
+    with Judge(WHOLE) as other:
+        for (name, source), wanted in reversed(list(zip(cases, first, strict=True))):
+            assert judged(other, name, source).to_dict() | {"seconds": 0} == wanted
+
+
+def test_no_answer_and_partial_credit(whole: Judge) -> None:
+    assert judged(whole, "causal_mask", None).status == "missing"
+    part = judged(whole, "causal_mask", hostile.WRONG)
+    passed = sum(test[2] for test in part.tests)
+    assert 0 < passed < len(part.tests) and part.points == round(
+        part.max_points * passed / len(part.tests), 2
+    )
