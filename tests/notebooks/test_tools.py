@@ -172,6 +172,12 @@ def test_unknown_notebook_is_one_line() -> None:
         notebooks.build(["99"])
 
 
+def test_a_notebook_whose_data_may_not_be_shown_is_not_built() -> None:
+    with pytest.raises(UserError, match="18_translation.ipynb has no solved copy"):
+        notebooks.build(["18"])
+    assert not (notebooks.SOLVED / "18_translation.ipynb").exists()
+
+
 def test_failing_cell_is_named() -> None:
     with pytest.raises(UserError, match="ZeroDivisionError"):
         notebooks.execute(new_notebook(cells=[new_code_cell("1 / 0")]))
