@@ -133,13 +133,10 @@ def test_magic_lines_and_what_follows_a_check() -> None:
     assert sources(("f", "%%time\n%matplotlib inline\n!ls\n" + F)) == (F + "\n",)
 
 
-@pytest.mark.parametrize("name", exercises.names())
-def test_the_reference_is_alike_itself_and_nothing_else(name: str) -> None:
-    mine = reference_fingerprint(exercises.get(name), exercises.names())
-    others = {
-        reference_fingerprint(exercises.get(n), exercises.names()) for n in exercises.names() if n != name
-    }
-    assert mine is None or mine not in others
+def test_no_reference_is_like_another_one() -> None:
+    found = [reference_fingerprint(exercises.get(name), exercises.names()) for name in exercises.names()]
+    long = [each for each in found if each is not None]
+    assert len(set(long)) == len(long) > len(found) / 2
 
 
 DISGUISED = solved("scaled_dot_product_attention")
