@@ -54,5 +54,5 @@ clean:
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
-	@$(PIP) --editable ".[dev]"
+	@$(PIP) --editable ".[dev,translation]"
 	@touch $@ .venv/lab.stamp
