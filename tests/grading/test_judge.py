@@ -37,15 +37,13 @@ def test_references_pass(whole: Judge, name: str) -> None:
     assert (judgement.status, judgement.points) == ("passed", judgement.max_points), judgement
 
 
-ALIKE = (
-    "softmax",
-    "Linear",
-    "causal_mask",
-    "numerical_gradient",
-    "clip_gradients",
-    "count_parameters",
-    "token_batches",
-)
+ALIKE = [
+    *("softmax", "Linear", "causal_mask", "numerical_gradient"),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("clip_gradients", "count_parameters", "token_batches", "MultiHeadAttention")
+    ),
+]
 
 
 @pytest.mark.parametrize("name", ALIKE)
