@@ -173,7 +173,7 @@ def test_unknown_notebook_is_one_line() -> None:
 
 
 def test_a_notebook_whose_data_may_not_be_shown_is_not_built() -> None:
-    with pytest.raises(UserError, match="18_translation.ipynb has no solved copy"):
+    with pytest.raises(UserError, match=r"18_translation\.ipynb has no solved copy"):
         notebooks.build(["18"])
     assert not (notebooks.SOLVED / "18_translation.ipynb").exists()
 
