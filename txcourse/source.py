@@ -6,6 +6,7 @@ from outside. Nothing here runs the code it reads.
 
 import ast
 import builtins
+import re
 import symtable
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,10 +30,18 @@ class Statement:
         return isinstance(self.node, (ast.Import, ast.ImportFrom))
 
     @property
+    def is_ours(self) -> bool:
+        """Whether this imports from the course: `from txcourse.mine import name` is no answer to the exercise `name`."""
+        return isinstance(self.node, ast.ImportFrom) and (self.node.module or "").split(".")[0] == "txcourse"
+
+    @property
     def is_check(self) -> bool:
-        """Whether this is `name = check(name)`."""
+        """Whether this is `name = check(name)`, or only `check(name)`."""
         value = getattr(self.node, "value", None)
         return isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] == "check"
+
+    def checks(self, name: str) -> bool:
+        return self.is_check and name in self.binds | self.uses
 
     @property
     def is_stub(self) -> bool:
@@ -93,7 +102,8 @@ def exercise_of(cell: dict[str, Any]) -> str | None:
 
 def candidate(cells: Sequence[Cell], name: str) -> int | None:
     """Which cell holds the answer to an exercise: the last one marked as it that defines it, else the last definition
-    before its check cell, else the last one, else the marked cell as it is. Stubs count only where nothing else does.
+    before its check cell, else the last one, else the marked cell as it is. Stubs, and imports from the course, count
+    only where nothing else does.
     """
     marked: list[int] = []
     before: list[int] = []
@@ -106,9 +116,9 @@ def candidate(cells: Sequence[Cell], name: str) -> int | None:
         defining = [s for s in found if name in s.binds and not s.is_check]
         if defining:
             (marked if cell.exercise == name else after if checked else before).append(i)
-            if all(s.is_stub for s in defining):
+            if all(s.is_stub or s.is_ours for s in defining):
                 stubs.add(i)
-        checked = checked or any(name in s.binds and s.is_check for s in found)
+        checked = checked or any(s.checks(name) for s in found)
     defined = [*after, *before, *marked]
     return next(reversed([i for i in defined if i not in stubs] or defined), as_it_is)
 
@@ -117,13 +127,17 @@ def statements(cell: str) -> list[Statement]:
     """The top-level statements of a cell, in order.
 
     Raises:
-        SyntaxError: the cell is no Python. (Lines of IPython's own, `%...` and `!...`, are left out.)
+        SyntaxError: the cell is no Python. (Lines of IPython's own, such as `%...`, `!...` and `name?`, are left out, and
+            so is an indentation of the whole cell, which IPython takes off too.)
     """
-    lines = cell.splitlines()
+    lines = re.split(r"\r\n|\r|\n", cell)  # not splitlines: to Python a form feed or U+2028 ends no line
     try:
         body = ast.parse(cell).body
     except SyntaxError:
-        lines = ["" if line.startswith(("%", "!")) else line for line in lines]
+        indent = re.match(r"\s*?([ \t]*)(?=\S)", cell)
+        width = len(indent[1]) if indent else 0
+        lines = [line[width:] if line[:width].isspace() else line for line in lines]
+        lines = [_python(line) for line in lines]
         body = ast.parse("\n".join(lines)).body
     found: list[Statement] = []
     last = 0  # number of lines already taken
@@ -137,6 +151,16 @@ def statements(cell: str) -> list[Statement]:
         found.append(_analysed(Statement(text, node)))
         last = end
     return found
+
+
+_IPYTHON = re.compile(r"[%!].*|\s*(%%?[A-Za-z]|[!?]).*|[\w., ]+=\s*[%!](?!=).*|\s*[%\w.*]+\?\??\s*")
+
+
+def _python(line: str) -> str:
+    """The line, or where it is IPython's (`%time f()`, `files = !ls`, `torch.exp?`) one that does nothing."""
+    if not _IPYTHON.fullmatch(line):
+        return line
+    return line[: len(line) - len(line.lstrip())] + "pass" if line[:1].isspace() else ""
 
 
 def _upto(line: str, node: ast.stmt) -> str:

@@ -115,6 +115,8 @@ def test_a_later_exercise_that_is_asked_for_is_the_students() -> None:
         (("f", "class f:\n    def a(self):\n        raise NotImplementedError"),),
         (("f", "x = 1"),),
         ("f = check(f)",),
+        ("from txcourse.mine import early, f", "early(f)"),
+        (("f", "def f(x):\n    raise NotImplementedError"), "from txcourse.mine import f"),
     ],
 )
 def test_no_answer(cells: tuple) -> None:
@@ -131,6 +133,42 @@ def test_an_answer_that_is_no_python_is_handed_on(text: str) -> None:
 
 def test_magic_lines_and_what_follows_a_check() -> None:
     assert sources(("f", "%%time\n%matplotlib inline\n!ls\n" + F)) == (F + "\n",)
+
+
+@pytest.mark.parametrize("check", ["f = check(f)", "check(f)", "txcourse.check(f);"])
+def test_an_import_from_the_course_is_no_answer(check: str) -> None:
+    """Notebooks pasted one behind the other: the second one imports what the first one defines."""
+    for cells in ((F, check, "from txcourse.mine import f"), (F, "from txcourse.mine import f", check)):
+        assert sources(*cells) == (F + "\n",)
+
+
+@pytest.mark.parametrize("check", ["f = check(f)", "check(f)"])
+def test_what_comes_after_a_check_without_its_result(check: str) -> None:
+    cells = "import math", ("f", "def f(x):\n    return math.exp(x)"), check, "math = None"
+    assert sources(*cells) == ("import math\n\n\ndef f(x):\n    return math.exp(x)\n",)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["files = !ls", "a, b = %sx ls", "f?", "?f", "torch.exp??", "if 1:\n    %time f(1)\n    !ls"],
+)
+def test_lines_of_ipython(lines: str) -> None:
+    assert sources(("f", f"{F}\n{lines}\n")) == sources(("f", f"{lines}\n{F}")) == (F + "\n",)
+
+
+def test_a_cell_that_is_indented_as_a_whole() -> None:
+    text = "\n".join("    " + line for line in F.split("\n"))
+    assert sources(("f", text)) == sources(("f", "\n\n" + text + "\n    %time f(1)")) == (F + "\n",)
+
+
+@pytest.mark.parametrize("sign", ["\f", "\v", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_signs_that_end_a_line_for_some(sign: str) -> None:
+    """For str.splitlines, not for Python."""
+    cell = f"NOTE = 'a{sign}b'\n# a{sign}b\n{F}  # a{sign}b\nprint(1)"
+    (source,) = sources(("f", cell))
+    names: dict = {}
+    exec(source, names)
+    assert names["f"](1) == 2
 
 
 def test_no_reference_is_like_another_one() -> None:

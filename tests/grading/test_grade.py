@@ -274,6 +274,24 @@ def test_an_early_mistake_costs_once(tmp_path: Path) -> None:
     assert statuses == {"wrong": ["failed", "passed"], "own": ["passed", "passed"]}
 
 
+def test_a_notebook_that_imports_the_answers_of_another(tmp_path: Path) -> None:
+    """The newer one of two begins as the course's do: with an import of what earlier notebooks built."""
+    (tmp_path / "in" / "ada").mkdir(parents=True)
+    for number, (name, content) in enumerate(
+        {
+            "03_attention": answers(causal_mask=None),
+            "05_multi_head_attention": text("from txcourse.mine import causal_mask, padding_mask", "x = 1"),
+        }.items()
+    ):
+        file = tmp_path / "in" / "ada" / f"{name}.ipynb"
+        file.write_text(content)
+        os.utime(file, (1e9 + number, 1e9 + number))
+    asked = build({"exercises": ["padding_mask", "causal_mask"], "seed": 1})
+    (found,) = grade(tmp_path / "in", tmp_path / "out", asked, jobs=1, progress=False)
+    assert found.result is not None
+    assert [e["status"] for e in found.result["exercises"]] == ["missing", "passed"]
+
+
 def test_statuses_are_known_to_the_pages() -> None:
     from txcourse.grading.results import IN_WORDS
 

@@ -30,7 +30,10 @@ def _rule(functions: str = "", *code: tuple[str, str]) -> Rule:
 
 _NN = "torch/nn/modules/"
 RULES = {
-    "softmax": _rule("softmax log_softmax softmin gumbel_softmax _softmax _log_softmax", ("scipy/special/", "softmax"), ("scipy/special/", "log_softmax")),
+    "softmax": _rule(
+        "softmax log_softmax softmin gumbel_softmax _softmax _log_softmax cross_entropy cross_entropy_loss "
+        "scaled_dot_product_attention multi_head_attention_forward _native_multi_head_attention",  # each has one inside
+        ("scipy/special/", "softmax"), ("scipy/special/", "log_softmax")),
     "nn.Linear": _rule("", (_NN + "linear.py", "Linear."), (_NN + "linear.py", "LazyLinear.")),
     "F.linear": _rule("linear bilinear"),
     "pad_sequence": _rule("pad_sequence", ("torch/nn/utils/rnn.py", "pad_sequence")),

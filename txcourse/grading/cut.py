@@ -43,9 +43,9 @@ def cut(cells: Sequence[Cell], name: str, asked: Collection[str], course: Sequen
     if not defining:  # no Python: the error it gives is the answer's
         text = cells[where].text
         return Cut((text,), "") if text.strip() and not found[where] and not _blank(text) else None
-    if all(s.is_stub for s in defining):
+    if all(s.is_stub or s.is_ours for s in defining):
         return None
-    checks = (i for i in range(where, len(cells)) if any(s.is_check and name in s.binds for s in found[i]))
+    checks = (i for i in range(where, len(cells)) if any(s.checks(name) for s in found[i]))
     end = next(checks, len(cells) - 1) + 1
     others = {name} if not any(_builds_on_itself(s, name) for s in defining) else set()
 
@@ -112,8 +112,7 @@ def _without(body: list[Statement], names: set[str], name: str) -> list[Statemen
     kept = []
     for s in body:
         if s.is_import and isinstance(s.node, (ast.Import, ast.ImportFrom)):
-            ours = isinstance(s.node, ast.ImportFrom) and (s.node.module or "").split(".")[0] == "txcourse"
-            gone = names if ours else names & {name}
+            gone = names if s.is_ours else names & {name}
             left = [a for a in s.node.names if (a.asname or a.name.split(".")[0]) not in gone]
             if len(left) < len(s.node.names):
                 if not left:

@@ -8,6 +8,7 @@ import builtins
 import ctypes
 import gc
 import importlib
+import io
 import linecache
 import os
 import random
@@ -231,7 +232,7 @@ class _Answers:
         self._space |= {each: found[each] for each in mine}
         _module("txcourse.mine", **{each: found[each] for each in mine})
         file = f"<the cell of {name}>"
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        linecache.cache[file] = (len(source), None, io.StringIO(source).readlines(), file)
         guarded(
             Unwatched(),
             lambda: exec(compile(source, file, "exec", dont_inherit=True), self._space),
@@ -381,7 +382,7 @@ def _solutions(given: dict[str, str]) -> dict[str, Any]:
     for name, source in given.items():
         module = _module(f"txcourse.solutions.{name}")
         file = f"<solutions {name}>"
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        linecache.cache[file] = (len(source), None, io.StringIO(source).readlines(), file)
         exec(compile(source, file, "exec", dont_inherit=True), vars(module))
         found |= vars(module)
     return found

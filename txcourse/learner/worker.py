@@ -2,6 +2,7 @@
 line back. Whatever the cells print goes nowhere; when they hang or kill the process, the parent starts another.
 """
 
+import io
 import json
 import linecache
 import os
@@ -82,7 +83,7 @@ def _define(name: str, cell: str, others: list[str], exercises: Any) -> Any:
     part, missing = part_for(name, body)
     source = "\n\n".join(statement.text for statement in part)
     file = f"<the cell of {name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    linecache.cache[file] = (len(source), None, io.StringIO(source).readlines(), file)
     namespace: dict[str, Any] = {"__name__": "notebook"}
     namespace |= {each: exercises.get(each).reference for each in missing & set(exercises.names())}
     exec(compile(source, file, "exec", dont_inherit=True), namespace)
