@@ -18,16 +18,20 @@ from txcourse import notebooks
 HOLD = (
     "start_here",
     "tokens_and_embeddings",
+    "sequence_to_sequence",
     "attention",
     "attention_gradients",
     "multi_head_attention",
     "positional_encoding",
+    "feed_forward_and_residuals",
     "encoder",
     "decoder",
+    "transformer",
     "batching",
     "training",
     "decoding",
     "measuring_quality",
+    "efficient_attention",
 )
 
 
