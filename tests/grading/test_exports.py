@@ -72,7 +72,7 @@ CANVAS = """Student,ID,SIS User ID,SIS Login ID,Section,Masks (4711),Masks bonus
 "King, Ada",55,,ada,"A, B",,1,=1+1
 "Brown, Bob",56,0071,bob,A,,,
 "Ωmega, Cy",57,,cy,A,0,,
-"Excused, Eve",58,cy@example.org,eve,A,EX,,
+"Excused, Eve",58,e1,eve,A,EX,,
 "Dan, Dan",99,,dan,A,,,
 "Student, Test",60,,,A,,,
 """
@@ -82,6 +82,9 @@ CANVAS = """Student,ID,SIS User ID,SIS Login ID,Section,Masks (4711),Masks bonus
 @pytest.mark.parametrize("column", [None, "Masks (4711)", "masks"])
 def test_canvas(results: Path, column: str | None, delimiter: str) -> None:
     file, out = results / "gradebook.csv", results / "new.csv"
+    found = json.loads((results / "results.json").read_text())
+    found["students"].append(student("e1", 5.0))
+    (results / "results.json").write_text(json.dumps(found))
     table = list(csv.reader(io.StringIO(CANVAS)))
     with file.open("w", newline="", encoding="utf-8-sig") as new:
         csv.writer(new, delimiter=delimiter).writerows(table)
@@ -92,7 +95,10 @@ def test_canvas(results: Path, column: str | None, delimiter: str) -> None:
         row[5] = ""
     assert filled == table
     assert "3 marks in the column 'Masks (4711)'" in lines[0]
-    assert lines[1:] == ["no row for: stranger", "left as they were, since nothing was graded: 99"]
+    assert lines[1:] == [
+        "no row for, or more than one: stranger",
+        "left as they were, since nothing was graded: 99",
+    ]
 
 
 def test_canvas_that_cannot_be_filled(results: Path) -> None:
@@ -140,6 +146,30 @@ def test_moodle_with_another_maximum_and_a_comma(results: Path) -> None:
     (results / "sheet.csv").write_text("Kennung,Bewertung\n")
     with pytest.raises(UserError, match="in English"):
         exports.moodle(results, results / "sheet.csv", results / "new.csv")
+
+
+@pytest.mark.parametrize("id_", ["55", "m55"])
+def test_nobody_gets_the_mark_of_a_namesake(tmp_path: Path, id_: str) -> None:
+    """Two of one name, of whom one handed in; `m55` is an id that the tables do not know, so the name is all there is."""
+    found = {
+        "format": 1,
+        "assignment": {"title": "Masks", "max_points": 8},
+        "students": [student(id_, 7.0, "Kim Lee")],
+    }
+    (tmp_path / "results.json").write_text(json.dumps(found))
+    known = ["7", ""] if id_ == "55" else ["", ""]
+    for order in (1, -1):
+        pair = ["Participant 55,Kim Lee,a@x.org,,8,Yes,", "Participant 56,Kim Lee,b@x.org,,8,Yes,"][::order]
+        head = "Identifier,Full name,Email address,Grade,Maximum grade,Grade can be changed,Feedback comments"
+        (tmp_path / "sheet.csv").write_text("\n".join([head, *pair]))
+        lines = exports.moodle(tmp_path, tmp_path / "sheet.csv", tmp_path / "new.csv")
+        filled = rows(tmp_path / "new.csv")[1:]
+        assert [row[3] for row in filled] == known[::order] == [row[6] and "7" for row in filled]
+        pair = ['"Lee, Kim",55,,A,', '"Lee, Kim",56,,A,'][::order]
+        (tmp_path / "book.csv").write_text("\n".join(["Student,ID,SIS User ID,Section,Masks (1)", *pair]))
+        exports.canvas(tmp_path, tmp_path / "book.csv", None, tmp_path / "new.csv")
+        assert [row[4] for row in rows(tmp_path / "new.csv")[1:]] == known[::order]
+        assert ("no row for, or more than one: m55" in lines) == (id_ == "m55")
 
 
 # Gradescope

@@ -3,7 +3,7 @@
 import html
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +50,24 @@ class _Table:
             raise UserError(f"{self.file} has no column {titles[0]!r}; export the table in English, and do not change its first line")  # fmt: skip
         return found
 
-    def student(self, row: list[str], ways: Iterable[tuple[int | None, Callable[[Student], Iterable[str]]]]) -> Student | None:  # fmt: skip
-        """The student of a row, by the first of `ways` (a column, and what of a student it may hold) that finds one."""
+    def students_of(self, rows: list[list[str]], ways: Iterable[tuple[int | None, Callable[[Student], Iterable[str]]]]) -> Iterator[tuple[list[str], Student]]:  # fmt: skip
+        """Each of the rows with its student. Of `ways` (a column, and what of a student it may hold) the first counts
+        that finds one for any row; what two rows or two students share finds nobody, so no student gets another's."""
+        found: dict[int, Student] = {}
         for column, names in ways:
-            if column is None or column >= len(row) or not (value := same_name(row[column])):
-                continue
-            found = [s for s in self.students if value in {same_name(name) for name in names(s) if name}]
-            if len(found) == 1:
-                self.matched.add(found[0]["id"])
-                return found[0]
-        return None
+            holders: dict[str, list[Student]] = {}
+            for student in self.students:
+                for name in {same_name(name) for name in names(student)} - {""}:
+                    holders.setdefault(name, []).append(student)
+            values = [
+                same_name(row[column]) if column is not None and column < len(row) else "" for row in rows
+            ]
+            for number, value in enumerate(values):
+                those = holders.get(value, [])
+                if number not in found and len(those) == values.count(value) == 1 and those[0]["id"] not in self.matched:  # fmt: skip
+                    found[number] = those[0]
+                    self.matched.add(those[0]["id"])
+        yield from ((rows[number], student) for number, student in found.items())
 
     def set(self, row: list[str], column: int, value: str) -> None:
         row += [""] * (column + 1 - len(row))
@@ -71,7 +79,7 @@ class _Table:
         lines = [f"{out}: {self.filled} marks in {where}"]
         without = [s["id"] for s in self.students if s["id"] not in self.matched]
         if without:
-            lines.append(f"no row for: {', '.join(without)}")
+            lines.append(f"no row for, or more than one: {', '.join(without)}")
         blank = [s["id"] for s in self.students if s["id"] in self.matched and not _has_mark(s)]
         if blank:
             lines.append(f"left as they were, since nothing was graded: {', '.join(blank)}")
@@ -110,12 +118,10 @@ def canvas(results: Path, file: Path, column: str | None, out: Path) -> list[str
         (book.column("SIS Login ID"), lambda s: [s["id"], s["email"], s["email"].split("@")[0]]),
         (0, _by_name),
     ]
-    for row in book.rows[1:]:
-        if not row or row[0].strip().casefold() == "points possible":
-            continue
-        student = book.student(row, ways)
+    rows = [row for row in book.rows[1:] if row and row[0].strip().casefold() != "points possible"]
+    for row, student in book.students_of(rows, ways):
         excused = place < len(row) and row[place].strip().upper() == "EX"
-        if student is not None and _has_mark(student) and not excused:
+        if _has_mark(student) and not excused:
             book.set(row, place, points(student["points"]))
             book.filled += 1
     return book.save(out, f"the column {book.head[place]!r}")
@@ -150,9 +156,8 @@ def moodle(results: Path, file: Path, out: Path) -> list[str]:
         (sheet.column("Full name"), _by_name),
     ]
     ours, scaled, fixed = found["assignment"]["max_points"], "", []
-    for row in sheet.rows[1:]:
-        student = sheet.student(row, ways) if row else None
-        if student is None or not _has_mark(student):
+    for row, student in sheet.students_of(sheet.rows[1:], ways):
+        if not _has_mark(student):
             continue
         if locked is not None and locked < len(row) and row[locked].strip().casefold() == "no":
             fixed.append(student["id"])
