@@ -24,6 +24,9 @@ class Statement:
     binds: set[str] = field(default_factory=set)
     uses: set[str] = field(default_factory=set)
     changes: set[str] = field(default_factory=set)  # names whose attribute or item it sets
+    touches: set[str] = field(
+        default_factory=set
+    )  # names that it may change: `x.append(1)`, `setattr(x, ...)`, `@x.register`
 
     @property
     def is_import(self) -> bool:
@@ -183,17 +186,31 @@ def _analysed(statement: Statement) -> Statement:
     while inner:
         scope = inner.pop()
         inner.extend(scope.get_children())
-        statement.uses |= {s.get_name() for s in scope.get_symbols() if s.is_global() and s.is_referenced()}
+        statement.uses |= {
+            s.get_name()
+            for s in scope.get_symbols()
+            if s.is_global() and (s.is_referenced() or s.is_declared_global())  # `global n; n += 1`
+        }
     for child in ast.walk(node):
         if isinstance(child, (ast.Attribute, ast.Subscript)) and isinstance(child.ctx, ast.Store):
-            root: ast.expr = child
-            while isinstance(root, (ast.Attribute, ast.Subscript)):
-                root = root.value
-            if isinstance(root, ast.Name):
-                statement.changes.add(root.id)
+            statement.changes |= _root(child)
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         statement.changes = set()  # what a body sets when it is called is no business of the module
+        statement.touches = set().union(
+            *(_root(d) for d in node.decorator_list if not isinstance(d, ast.Name))
+        )
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        call = node.value
+        by_name = isinstance(call.func, ast.Name) and call.func.id in ("setattr", "delattr") and call.args
+        statement.touches = _root(call.args[0] if by_name else call.func)
     return statement
+
+
+def _root(node: ast.expr) -> set[str]:
+    """The `x` of `x.a[0].b(1)`."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return {node.id} if isinstance(node, ast.Name) else set()
 
 
 def _is_stub(function: ast.FunctionDef) -> bool:
@@ -201,19 +218,22 @@ def _is_stub(function: ast.FunctionDef) -> bool:
     return len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
 
 
-def part_for(name: str, body: list[Statement]) -> tuple[list[Statement], set[str]]:
+def part_for(name: str, body: list[Statement], touched: bool = False) -> tuple[list[Statement], set[str]]:
     """The statements of `body` that `name` needs, in order, and the names that none of them binds.
 
     Statements that neither bind a needed name nor set an attribute of one (prints, tests of the learner's)
-    are left out.
+    are left out; with `touched`, those stay that may change one that is not imported, by a call.
     """
     wanted = {name}
+    imported = set().union(*(s.binds for s in body if s.is_import)) if touched else set()
     kept: set[int] = set()
     while True:
         new = {
             i
             for i, s in enumerate(body)
-            if i not in kept and not s.is_check and (s.binds | s.changes) & wanted
+            if i not in kept
+            and not s.is_check
+            and ((s.binds | s.changes) & wanted or (touched and s.touches & wanted - imported))
         }
         if not new:
             break

@@ -156,6 +156,37 @@ def test_lines_of_ipython(lines: str) -> None:
     assert sources(("f", f"{F}\n{lines}\n")) == sources(("f", f"{lines}\n{F}")) == (F + "\n",)
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("CFG = []", "CFG.append(1)", ("f", "def f(x):\n    return x + CFG[0]")),
+        ("CFG = {}\nCFG.setdefault('a', []).append(1)", ("f", "def f(x):\n    return x + CFG['a'][0]")),
+        (("f", "class f(int):\n    pass"), "def new(cls, x):\n    return x + 1\nsetattr(f, '__new__', new)"),
+        (
+            (
+                "f",
+                "import functools as t\n@t.singledispatch\ndef f(x):\n    pass\n@f.register\ndef _(x: int):\n    return x + 1",
+            ),
+        ),
+    ],
+)
+def test_what_a_call_changes(cells: tuple) -> None:
+    """Tried after the source without: the call may as well be something that breaks."""
+    first, second = sources(
+        "import math\nmath.sqrt(1)\nother = []\nother.append(2)", *cells, "f = check(f)", "f.late()"
+    )
+    names: dict = {}
+    exec(second, names)
+    assert names["f"](1) == 2 and len(first) < len(second) and "math" not in second and "other" not in second
+
+
+def test_a_global_that_the_answer_counts() -> None:
+    (source,) = sources("N = 0\nM = 1", ("f", "def f(x):\n    global N\n    N += 1\n    return x + N"))
+    names: dict = {}
+    exec(source, names)
+    assert names["f"](1) == 2 and "M" not in source
+
+
 def test_a_cell_that_is_indented_as_a_whole() -> None:
     text = "\n".join("    " + line for line in F.split("\n"))
     assert sources(("f", text)) == sources(("f", "\n\n" + text + "\n    %time f(1)")) == (F + "\n",)

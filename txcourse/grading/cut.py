@@ -21,7 +21,7 @@ from txcourse.source import Cell, Statement, candidate, part_for, statements
 @dataclass(frozen=True)
 class Cut:
     """`sources`: the answer with references for what it builds on and, where the student wrote that too, with the
-    student's; the better result counts. `own`: what of it the student wrote, for comparison with others."""
+    student's; then with the calls that may change something it needs. The best result counts. `own`: what of it the student wrote, for comparison with others."""
 
     sources: tuple[str, ...]
     own: str
@@ -49,7 +49,7 @@ def cut(cells: Sequence[Cell], name: str, asked: Collection[str], course: Sequen
     end = next(checks, len(cells) - 1) + 1
     others = {name} if not any(_builds_on_itself(s, name) for s in defining) else set()
 
-    def source(given: set[str]) -> tuple[str, list[Statement]]:
+    def source(given: set[str], touched: bool = False) -> tuple[str, list[Statement]]:
         """With the exercises in `given` left to the references."""
         before = _without([s for cell in found[:where] for s in cell], given | others, name)
         here = _without(found[where], given, name)
@@ -59,7 +59,7 @@ def cut(cells: Sequence[Cell], name: str, asked: Collection[str], course: Sequen
         between = [s for s in between if not s.is_import]
         lead: list[Statement] = []
         while True:
-            part, missing = part_for(name, [*before, *lead, *here, *between])
+            part, missing = part_for(name, [*before, *lead, *here, *between], touched)
             new = [s for s in late if s.binds & (missing - given) and s not in lead and not s.is_check]
             if not new:
                 break
@@ -71,10 +71,12 @@ def cut(cells: Sequence[Cell], name: str, asked: Collection[str], course: Sequen
     order = {each: number for number, each in enumerate(course)}
     known = set(course) - {name}
     earlier = {each for each in known if order[each] < order.get(name, len(order))}
-    first, part = source({each for each in known if each not in asked or each in earlier})
+    given = {each for each in known if each not in asked or each in earlier}
+    first, part = source(given)
     second, _ = source({each for each in known if not _written(found, each)})
+    third, _ = source(given, touched=True)
     own = "\n".join(ast.unparse(s.node) for s in part if not s.is_import)
-    return Cut(tuple(dict.fromkeys((first, second))), own)
+    return Cut(tuple(dict.fromkeys((first, second, third))), own)
 
 
 def _broken(cells: Sequence[Cell], name: str) -> int | None:
