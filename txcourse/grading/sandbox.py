@@ -346,7 +346,9 @@ def _layout(folder: Path) -> dict[str, Any]:
     installed = [str(Path(path) / "txcourse") for path in sys.path if (Path(path) / "txcourse").is_dir()]
     system = ("/bin", "/lib", "/lib64", "/sbin")
     return {
-        "parents": sorted({str(p) for path in readable for p in Path(path).parents} - {"/", *readable}),
+        "parents": sorted(
+            {str(p) for path in readable for p in Path(path).parents} - {"/", "/tmp", *readable}
+        ),
         "readable": readable + [path for path in system if os.path.isdir(path) and not os.path.islink(path)],
         "links": [(os.readlink(path), path) for path in system if os.path.islink(path)],
         # An installed package has the solutions.
@@ -369,6 +371,8 @@ def _bubblewrap(folder: Path) -> list[str]:
     ]
     command += ["--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if _ROOT else ["--unshare-user"]
+    # First, since Python itself may lie somewhere in /tmp.
+    command += ["--perms", "1777", "--size", str(_FOLDER), "--tmpfs", "/tmp"]
     for path in layout["parents"]:  # else made for root alone
         command += ["--perms", "0755", "--dir", path]
     for path in [*layout["readable"], *layout["extra"]]:
@@ -378,7 +382,6 @@ def _bubblewrap(folder: Path) -> list[str]:
     for path in layout["masked"]:
         command += ["--tmpfs", path]
     command += ["--ro-bind", layout["course"], "/course", "--proc", "/proc", "--dev", "/dev"]
-    command += ["--perms", "1777", "--size", str(_FOLDER), "--tmpfs", "/tmp"]
     return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
 
 
