@@ -94,6 +94,8 @@ class Names:
 
         Numbers that have no say here (the embedding of an unused token) were paired at random: nothing is known of them.
         """
+        if not theirs.size():
+            return
         gradient = theirs.respond(probes, seed)[1].abs()
         has_say = (gradient > 1e-12 * gradient.max()).tolist()
         named = zip(theirs.names, theirs.shapes(), strict=True)
