@@ -50,6 +50,23 @@ def test_functions(candidate) -> None:
     assert report.mistake == "not_allowed" and "Your code" in report.message
 
 
+def compiled():
+    unit = torch.jit.CompilationUnit("def f(x: Tensor, dim: int):\n    return x.soft" + "max(dim)\n")
+    return lambda x, dim=-1: unit.f(x, dim)
+
+
+def by_attention(x, dim=-1):
+    rows = x.transpose(dim, -1).unsqueeze(-2)
+    eye = torch.eye(rows.size(-1), dtype=x.dtype).expand(*rows.shape[:-2], -1, -1)
+    kernel = getattr(F, "scaled_dot_" + "product_attention")
+    return kernel(torch.zeros_like(rows), eye, eye, attn_mask=rows).squeeze(-2).transpose(dim, -1)
+
+
+@pytest.mark.parametrize("candidate", [compiled(), by_attention])
+def test_a_softmax_inside_something_else(candidate) -> None:
+    assert run_check("softmax", candidate, seed=0).mistake == "not_allowed"
+
+
 def test_modules_and_subclasses() -> None:
     class Mine(nn.MultiheadAttention):
         pass

@@ -62,6 +62,12 @@ def test_names_that_come_by_a_star() -> None:
     )
 
 
+def test_a_star_in_the_answers_cell_or_behind_it() -> None:
+    answer, star = "def f(x):\n    return sqrt(x)", "from math import *"
+    for cells in ((("f", f"{star}\n{answer}"),), (("f", answer), star)):
+        assert sources(*cells, "f = check(f)") == (f"{star}\n\n\n{answer}\n",)
+
+
 def test_from_future_stays_in_front() -> None:
     (source,) = sources(
         "x = 1", ("f", "from __future__ import annotations\ndef f(a: Nothing = x):\n    return a")

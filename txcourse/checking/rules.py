@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from txcourse.checking.guard import CandidateError
 
@@ -39,7 +40,7 @@ RULES = {
     "pad_sequence": _rule("pad_sequence", ("torch/nn/utils/rnn.py", "pad_sequence")),
     "nn.RNN": _rule("rnn_tanh rnn_relu rnn_tanh_cell rnn_relu_cell", (_NN + "rnn.py", "RNN")),
     "nn.GRU": _rule("gru gru_cell", (_NN + "rnn.py", "GRU")),
-    "F.scaled_dot_product_attention": _rule("scaled_dot_product_attention"),
+    "F.scaled_dot_product_attention": _rule("scaled_dot_product_attention _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu"),
     "nn.MultiheadAttention": _rule("_native_multi_head_attention", (_NN + "activation.py", "MultiheadAttention.")),
     "F.multi_head_attention_forward": _rule("multi_head_attention_forward"),
     "nn.LayerNorm": _rule("", (_NN + "normalization.py", "LayerNorm.")),
@@ -98,11 +99,24 @@ def called(name: str) -> str:
     return f"Your code calls {name}, which this exercise does not allow: it is what you are to write."
 
 
+class _Kernels(TorchDispatchMode):
+    """Notes the names of the operations that come down to PyTorch's kernels: compiled TorchScript has no functions."""
+
+    def __init__(self, names: set[str]) -> None:
+        super().__init__()
+        self.names = names
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(getattr(func, "__name__", "").split(".")[0])  # "_softmax.default"
+        return func(*args, **(kwargs or {}))
+
+
 class Watch:
     """Notes, between start and stop, the PyTorch functions and the Python code that this thread runs."""
 
     def __init__(self) -> None:
         self._seen = _Seen()
+        self._kernels = _Kernels(self._seen.names)
         self.codes: set[tuple[types.CodeType, str]] = set()  # equal code elsewhere is somebody's own
 
     def _profile(self, frame: types.FrameType, event: str, _: Any) -> None:
@@ -111,12 +125,14 @@ class Watch:
 
     def start(self) -> None:
         self._before = sys.getprofile()
+        self._kernels.__enter__()
         self._seen.__enter__()
         sys.setprofile(self._profile)
 
     def stop(self) -> None:
         sys.setprofile(self._before)
         self._seen.__exit__(None, None, None)
+        self._kernels.__exit__(None, None, None)
 
     def ran(self, not_allowed: Iterable[str]) -> str | None:
         """The first of these names that stands for something that ran."""

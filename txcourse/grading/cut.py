@@ -65,7 +65,7 @@ def cut(cells: Sequence[Cell], name: str, asked: Collection[str], course: Sequen
                 break
             lead = [s for s in late if s in lead or s in new]
         if missing - given:
-            part = [s for s in before if "*" in s.binds] + part
+            part = [s for cell in found[:end] for s in cell if "*" in s.binds] + part
         return _text(part), part
 
     order = {each: number for number, each in enumerate(course)}
