@@ -27,7 +27,9 @@ def test_the_seed_decides():
 
 
 def test_unknown_names_and_too_few_sequences_are_said():
-    with pytest.raises(ValueError, match="choose one of pronunciation, pronunciation-2007, translation, copy"):
+    with pytest.raises(
+        ValueError, match="choose one of pronunciation, pronunciation-2007, translation, copy"
+    ):
         load("translate")
     with pytest.raises(ValueError, match="choose one of copy"):
         make_toy_task("swap")
