@@ -77,12 +77,13 @@ def test_python_may_lie_in_the_folder_of_temporary_files(
     (tmp_path / "box" / "course").mkdir(parents=True)
     monkeypatch.setattr(sandbox.sys, "prefix", str(tmp_path / "prefix"))
     prefix = sandbox._confined(level, tmp_path / "box")[0]
-    look = f"import os; print(os.path.exists({str(tmp_path / 'prefix' / 'here')!r}), os.listdir({str(tmp_path)!r}))"
+    there = str(tmp_path / "prefix" / "here")
+    look = f"import os; open('mine', 'w').close(); print(os.path.exists({there!r}), os.listdir('.'))"
     python = Path(sys.executable).resolve()
     seen = subprocess.run(
         [*prefix, python, "-ISc", look], capture_output=True, text=True, cwd="/", timeout=60
     )
-    assert seen.stdout == "True ['prefix']\n"
+    assert seen.stdout == "True ['mine']\n"  # a folder of its own, empty before
 
 
 @pytest.mark.parametrize("level", CONFINED)

@@ -65,9 +65,6 @@ def _file_system(layout: dict[str, Any]) -> None:
     os.umask(0o022)
     _mount("none", "/", None, _REC | _PRIVATE)
     _mount("tmpfs", root, "tmpfs", _NO_SUID | _NO_DEV, "mode=755,size=1m")
-    # First, since Python itself may lie somewhere in /tmp.
-    os.mkdir(root + "/tmp")
-    _mount("tmpfs", root + "/tmp", "tmpfs", _NO_SUID | _NO_DEV, f"mode=1777,size={layout['size']}")
     for path in [*layout["readable"], *layout["extra"]]:
         _bind(path, root + path)
     for target, path in layout["links"]:
@@ -79,12 +76,15 @@ def _file_system(layout: dict[str, Any]) -> None:
         _bind(f"/dev/{device}", f"{root}/dev/{device}", writable=True)
     os.mkdir(root + "/proc")
     _mount("proc", root + "/proc", "proc", _NO_SUID | _NO_DEV | _NO_EXEC)
+    private = layout["private"]
+    os.mkdir(root + private)
+    _mount("tmpfs", root + private, "tmpfs", _NO_SUID | _NO_DEV, f"mode=1777,size={layout['size']}")
     os.chdir(root)
     _checked(_libc.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."))
     _checked(_libc.umount2(b".", _DETACH))
     os.chdir("/")
     _mount("none", "/", None, _REMOUNT | _BIND | _READ_ONLY | _NO_SUID | _NO_DEV)
-    os.chdir("/tmp")
+    os.chdir(private)
 
 
 if sys.platform == "linux" and __name__ == "__main__":

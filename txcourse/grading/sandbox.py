@@ -96,7 +96,7 @@ class Sandbox:
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
-                env=_environment(home if home is not None else "/tmp", self._folder if home is not None else Path("/")),
+                env=_environment(home if home is not None else _private(), self._folder if home is not None else Path("/")),
                 cwd=home or "/",
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -340,21 +340,29 @@ def _user() -> int:
     return 61_184 + os.getpid() % 4_000
 
 
+def _readable() -> list[str]:
+    return list(dict.fromkeys(["/usr", sys.base_prefix, sys.prefix]))
+
+
+def _private() -> str:
+    """The empty folder that an answer may write to, in a file system of its own; not where Python lies."""
+    return "/box" if any(path.startswith("/tmp/") for path in _readable()) else "/tmp"
+
+
 def _layout(folder: Path) -> dict[str, Any]:
     """The file system that a sandbox has instead of this machine's."""
-    readable = list(dict.fromkeys(["/usr", sys.base_prefix, sys.prefix]))
+    readable = _readable()
     installed = [str(Path(path) / "txcourse") for path in sys.path if (Path(path) / "txcourse").is_dir()]
     system = ("/bin", "/lib", "/lib64", "/sbin")
     return {
-        "parents": sorted(
-            {str(p) for path in readable for p in Path(path).parents} - {"/", "/tmp", *readable}
-        ),
+        "parents": sorted({str(p) for path in readable for p in Path(path).parents} - {"/", *readable}),
         "readable": readable + [path for path in system if os.path.isdir(path) and not os.path.islink(path)],
         "links": [(os.readlink(path), path) for path in system if os.path.islink(path)],
         # An installed package has the solutions.
         "masked": [path for path in installed if any(path.startswith(f"{r}/") for r in readable)],
         "extra": [p for p in ("/etc/ld.so.cache", "/sys/devices/system/cpu") if os.path.exists(p)],
         "course": str(folder / "course"),
+        "private": _private(),
         "size": _FOLDER,
     }
 
@@ -371,8 +379,6 @@ def _bubblewrap(folder: Path) -> list[str]:
     ]
     command += ["--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if _ROOT else ["--unshare-user"]
-    # First, since Python itself may lie somewhere in /tmp.
-    command += ["--perms", "1777", "--size", str(_FOLDER), "--tmpfs", "/tmp"]
     for path in layout["parents"]:  # else made for root alone
         command += ["--perms", "0755", "--dir", path]
     for path in [*layout["readable"], *layout["extra"]]:
@@ -382,7 +388,8 @@ def _bubblewrap(folder: Path) -> list[str]:
     for path in layout["masked"]:
         command += ["--tmpfs", path]
     command += ["--ro-bind", layout["course"], "/course", "--proc", "/proc", "--dev", "/dev"]
-    return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
+    command += ["--perms", "1777", "--size", str(_FOLDER), "--tmpfs", layout["private"]]
+    return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", layout["private"], "--"]
 
 
 def _user_namespace(folder: Path) -> list[str]:
