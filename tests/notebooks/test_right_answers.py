@@ -14,29 +14,11 @@ import pytest
 
 from tests.exercises.test_bank import bank
 from txcourse import notebooks
-
-HOLD = (
-    "start_here",
-    "tokens_and_embeddings",
-    "sequence_to_sequence",
-    "attention",
-    "attention_gradients",
-    "multi_head_attention",
-    "positional_encoding",
-    "feed_forward_and_residuals",
-    "encoder",
-    "decoder",
-    "transformer",
-    "batching",
-    "training",
-    "decoding",
-    "measuring_quality",
-    "efficient_attention",
-)
+from txcourse.exercises import MODULES
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", HOLD)
+@pytest.mark.parametrize("module", MODULES)
 def test_cells_take_any_right_answer(module: str) -> None:
     matplotlib.use("Agg")
     right = bank(module).RIGHT
