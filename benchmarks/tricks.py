@@ -61,12 +61,44 @@ class WholeLoss:
         return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
 
 
-def as_stored(*projections: Any) -> tuple[Tensor, Tensor]:
-    weight, bias = BY_INPUT(*projections)
-    return weight.t().contiguous().t(), bias
+class WithoutSums(fast.Projection):
+    """A single row is multiplied like several."""
+
+    LONG = 0
 
 
-BY_INPUT = fast.by_input
+class WithoutPacking(fast.Projection):
+    """Several rows are multiplied by the transposed weights."""
+
+    def __init__(self, *layers: torch.nn.Linear, **arguments: int) -> None:
+        super().__init__(*layers, **arguments)
+        self.packed = None
+
+
+class AsStored(WithoutPacking):
+    """The weights lie as in nn.Linear."""
+
+    LONG = 0
+
+    def __init__(self, *layers: torch.nn.Linear, **arguments: int) -> None:
+        super().__init__(*layers, **arguments)
+        self.weight = self.weight.t().contiguous().t()
+
+
+class RowsOfKeys(fast.StepLayer):
+    """The memory's keys lie as PyTorch's kernel wants them."""
+
+    def memory_keys_values(self, memory: Tensor, packing: fast.Packing) -> tuple[Tensor, Tensor]:
+        key, value = super().memory_keys_values(memory, packing)
+        return key.mT.contiguous().mT, value
+
+
+def kernel_look_up(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor | None) -> Tensor:
+    query, key, value = (
+        x.unflatten(0, (1 if hidden is None else len(hidden), -1)) for x in (query, key.mT, value)
+    )
+    mask = None if hidden is None else ~hidden
+    return F.scaled_dot_product_attention(query, key, value, mask).flatten(0, 1)
 
 
 TRAINING: dict[str, dict[str, Any]] = {
@@ -79,7 +111,11 @@ TRAINING: dict[str, dict[str, Any]] = {
 }
 DECODING: dict[str, dict[str, Any]] = {
     "with all": {},
-    "without the reading order": {"by_input": as_stored},
+    "without the order of reading": {"Projection": AsStored},
+    "without sums of rows": {"Projection": WithoutSums},
+    "without oneDNN's packing": {"Projection": WithoutPacking},
+    "without attention by matrices": {"StepLayer": RowsOfKeys, "look_up": kernel_look_up},
+    "without argmax by blocks": {"argmax": lambda x: x.argmax(-1)},
 }
 
 

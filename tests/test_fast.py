@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from txcourse import data, pretrained
-from txcourse.fast import Decoding, FastTransformer, LinearCrossEntropy, dropout, top
+from txcourse.fast import Decoding, FastTransformer, LinearCrossEntropy, Projection, argmax, dropout, top
 from txcourse.solutions.batching import collate
 from txcourse.solutions.decoding import beam_search, greedy_decode
 from txcourse.solutions.training import label_smoothed_cross_entropy
@@ -217,6 +217,32 @@ def test_attention_by_matrices_is_the_kernels():
         if isinstance(module, torch.nn.Dropout):
             module.p = 1e-9
     assert abs(fast.summed_loss(src, tgt) - expected) < 1e-12
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 64])
+@pytest.mark.parametrize("outputs", [5, Projection.LONG + 1])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_projection_is_its_linear_layers_side_by_side(rows, outputs, bias, packed):
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(40, n, bias=bias) for n in (outputs, 7)]
+    projection, x = Projection(*layers), torch.randn(rows, 40)
+    if not packed:  # as where PyTorch has no oneDNN
+        projection.packed = None
+    before, expected = x.clone(), torch.cat([layer(x) for layer in layers], dim=1)
+    for _ in range(2):  # the bias is not added to the weights
+        torch.testing.assert_close(projection(x), expected)
+    assert torch.equal(x, before)
+    with torch.no_grad():
+        layers[0].weight.zero_()
+    torch.testing.assert_close(projection(x), expected)  # a copy
+
+
+@pytest.mark.parametrize("vocabulary", [1, 7, 64, 4000])
+def test_argmax_takes_the_first_of_equal_ones(vocabulary):
+    x = torch.randint(0, 5, (50, vocabulary), generator=torch.Generator().manual_seed(0)).float()
+    assert torch.equal(argmax(x), x.argmax(-1))
+    assert argmax(x[:, :1].expand(50, vocabulary)).tolist() == [0] * 50
 
 
 def test_what_it_does_not_accept_is_said():
