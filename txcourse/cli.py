@@ -249,7 +249,7 @@ def score(
     device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; the best one without.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure trained models: sequences (words) and tokens (phonemes) that are wrong, greedy and with a beam.
+    """Measure trained models, greedy and with a beam: sequences (words) and tokens (phonemes) that are wrong, or BLEU.
 
     Example: txcourse score runs/one runs/two --beam 5 --average 5
     """

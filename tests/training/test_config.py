@@ -6,7 +6,13 @@ from txcourse.training import Config, load_config, presets
 
 def test_the_preset_is_the_stated_budget():
     config = load_config("pronunciation")
-    assert presets() == ["pronunciation", "pronunciation-2007", "pronunciation-long", "translation"]
+    assert presets() == [
+        "pronunciation",
+        "pronunciation-2007",
+        "pronunciation-large",
+        "pronunciation-long",
+        "translation",
+    ]
     assert (config.task, config.steps, config.batch_size) == ("pronunciation", 6200, 96)
     assert config == Config()  # what the notebook starts from is what the command runs
 

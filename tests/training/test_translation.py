@@ -7,12 +7,14 @@ import sys
 import pytest
 import torch
 
+from txcourse import data
 from txcourse.data import TranslationDataset
 from txcourse.data.translation import cut, learn_encoding
 from txcourse.errors import UserError
 from txcourse.solutions.tokens_and_embeddings import Vocabulary
-from txcourse.training import Config, TrainedModel, save_model, train
+from txcourse.training import Config, TrainedModel, load_model, save_model, train
 from txcourse.training.loop import measure
+from txcourse.training.scoring import score_command
 from txcourse.training.translation import (
     bleu_scores,
     lines_of,
@@ -118,9 +120,6 @@ def test_one_sentence_and_none(trained, toy_translation):
     assert translate(model, *of, [], 1) == []
 
 
-# txcourse translate
-
-
 @pytest.fixture
 def run(trained, toy_translation, tmp_path):
     """The folder of a finished run."""
@@ -128,6 +127,28 @@ def run(trained, toy_translation, tmp_path):
     info = {"encoding": toy_translation.encoding}
     save_model(tmp_path / "model.safetensors", TrainedModel(trained[0], *both, CONFIG, info))
     return tmp_path
+
+
+# txcourse score
+
+
+def test_a_translation_is_scored_in_bleu(run, toy_translation, monkeypatch, capsys):
+    monkeypatch.setattr(data, "load", lambda task: toy_translation)
+    score_command([run], beam_size=2, as_json=True)
+    greedy, beam = json.loads(capsys.readouterr().out)
+    model = load_model(run).model
+    for row, size in ((greedy, 1), (beam, 2)):
+        expected = bleu_scores(model, toy_translation, size)
+        assert expected["test_2016_flickr"]["cased"] > 90
+        assert {name: row[name] for name in expected} == expected
+    score_command([run, run], beam_size=1)  # an ensemble of a model with itself
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == f"{run} + {run}" and lines == lines_of(bleu_scores(model, toy_translation, 1))
+    with pytest.raises(UserError, match="the three tests only"):
+        score_command([run], split="dev")
+
+
+# txcourse translate
 
 
 def test_translate_arguments_a_file_and_standard_input(run, capsys, monkeypatch):

@@ -1,4 +1,4 @@
-"""`txcourse score`: error rates of finished runs, greedy and with a beam, alone, averaged or as an ensemble."""
+"""`txcourse score`: error rates, or BLEU, of finished runs, greedy and with a beam, alone, averaged, together."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from txcourse import data, pretrained
-from txcourse.data import Dataset
+from txcourse.data import Dataset, TranslationDataset
 from txcourse.errors import UserError
 from txcourse.fast import FastTransformer
 from txcourse.training.checkpoints import (
@@ -23,6 +23,7 @@ from txcourse.training.checkpoints import (
 )
 from txcourse.training.commands import choose_device
 from txcourse.training.evaluation import evaluate
+from txcourse.training.translation import bleu_scores, lines_of
 
 
 def score_command(
@@ -35,7 +36,8 @@ def score_command(
     device: str | None = None,
     as_json: bool = False,
 ) -> None:
-    """Print the error rates of a run, or of several as an ensemble (the mean of their probabilities).
+    """Print the error rates of a run, of a translation BLEU; of several as an ensemble (the mean of their
+    probabilities).
 
     `runs` are folders of runs or files of models, none for the model that comes with the course. With `average`, a
     run counts with the mean of its last checkpoints in place of its result, finished or not.
@@ -50,8 +52,8 @@ def score_command(
     device = choose_device(device)
     trained = [load_run(run, average) for run in runs or [pretrained.FOLDER]]
     first = trained[0]
-    if first.config.task == "translation":
-        raise UserError("A translation is measured in BLEU: txcourse train translation --resume shows it.")
+    if first.config.task == "translation" and split != "test":
+        raise UserError("Translations are measured on the three tests only: leave --split away.")
     for run, other in zip(runs, trained, strict=False):
         if (other.config.task, other.source.tokens, other.target.tokens) != (
             first.config.task,
@@ -62,14 +64,19 @@ def score_command(
 
     dataset = data.load(first.config.task)
     models = [member.model.to(device).eval() for member in trained]
-    rows = [
-        score(models, dataset, split, size, length_penalty) for size in (1, beam_size)[: 1 + (beam_size > 1)]
-    ]
+    sizes = (1, beam_size)[: 1 + (beam_size > 1)]
+    if isinstance(dataset, TranslationDataset):
+        rows = [bleu_scores(models, dataset, size, length_penalty) for size in sizes]
+    else:
+        rows = [score(models, dataset, split, size, length_penalty) for size in sizes]
     names = [str(run) for run in runs] or ["the model of the course"]
     if as_json:
         print(json.dumps([{"runs": names, "average": average, **row} for row in rows]))
         return
     mean = f", each the mean of its last {average} checkpoints" if average else ""
+    if first.config.task == "translation":
+        print(f"{' + '.join(names)}{mean}", *(line for row in rows for line in lines_of(row)), sep="\n")
+        return
     print(f"{' + '.join(names)}{mean}; {split} split, {rows[0]['examples']:,} sequences")
     print(f"{'decoding':<28} {'sequences wrong':>15} {'tokens wrong':>13}")
     for row in rows:

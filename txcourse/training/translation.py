@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 from txcourse.data import TranslationDataset
 from txcourse.data.translation import cut, join
 from txcourse.errors import UserError
+from txcourse.fast import FastTransformer
 from txcourse.solutions.measuring_quality import corpus_bleu
 from txcourse.solutions.tokens_and_embeddings import Vocabulary
 from txcourse.training.checkpoints import load_model
@@ -26,22 +28,34 @@ def quick_bleu(answers: list[list[str]], references: list[list[str]]) -> float:
 
 
 def translate(
-    model: nn.Module, encoding: str, vocabulary: Vocabulary, sentences: list[str], beam_size: int
+    model: nn.Module | Sequence[FastTransformer],
+    encoding: str,
+    vocabulary: Vocabulary,
+    sentences: list[str],
+    beam_size: int,
+    length_penalty: float = 1.0,
 ) -> list[str]:
-    """German for English sentences of at most LONGEST pieces."""
+    """German for English sentences of at most LONGEST pieces; `model` as in decode_all."""
     pieces = cut(encoding, sentences)
     limit = min(LONGEST, 10 + 3 * max(map(len, pieces), default=0) // 2)
-    return [join(answer) for answer in decode_all(model, pieces, vocabulary, vocabulary, limit, beam_size)]
+    answers = decode_all(model, pieces, vocabulary, vocabulary, limit, beam_size, length_penalty)
+    return [join(answer) for answer in answers]
 
 
-def bleu_scores(model: nn.Module, dataset: TranslationDataset, beam_size: int) -> dict[str, Any]:
+def bleu_scores(
+    model: nn.Module | Sequence[FastTransformer],
+    dataset: TranslationDataset,
+    beam_size: int,
+    length_penalty: float = 1.0,
+) -> dict[str, Any]:
     """`score_texts` of the model's translations of all test sets, with "decoding" besides."""
     answers = {
-        name: translate(model, dataset.encoding, dataset.target, english, beam_size)
+        name: translate(model, dataset.encoding, dataset.target, english, beam_size, length_penalty)
         for name, (english, _) in dataset.texts.items()
     }
     references = {name: german for name, (_, german) in dataset.texts.items()}
-    return {**score_texts(answers, references), "decoding": f"beam {beam_size}"}
+    decoding = "greedy" if beam_size == 1 else f"beam {beam_size}"
+    return {**score_texts(answers, references), "decoding": decoding}
 
 
 def score_texts(answers: dict[str, list[str]], references: dict[str, list[str]]) -> dict[str, Any]:
