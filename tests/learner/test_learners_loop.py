@@ -269,6 +269,9 @@ def test_the_map(work: Workspace, notebook: Notebook) -> None:
     listed = txcourse.progress().to_dict()["exercises"]
     assert [e["name"] for e in listed] == exercises.names()
     assert {e["state"] for e in listed if e["name"] == "padding_mask"} == {"tried"}
+    stars = [line.split()[2] for line in text.splitlines() if line.endswith("  ★")]
+    assert stars == ["rotary_embedding", "KeyValueCache"] and page.count("★") == 3
+    assert text.endswith("nothing later needs it")
 
 
 def test_records_survive_a_broken_file(work: Workspace) -> None:

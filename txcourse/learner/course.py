@@ -219,6 +219,7 @@ class ExerciseState:
     state: str  # done, tried or open
     difficulty: int
     minutes: int
+    stretch: bool  # nothing later needs it
 
 
 @dataclass(frozen=True)
@@ -238,8 +239,9 @@ class CourseMap:
             lines.append(f"\n{notebook}  {done} of {len(states)}")
             for s in states:
                 lines.append(
-                    f"  {_SIGNS[s.state]} {s.name:<34} {_circles(s.difficulty)} {s.minutes:>3} min  {s.state}"
+                    f"  {_SIGNS[s.state]} {s.name:<34} {_circles(s.difficulty)} {s.minutes:>3} min  {s.state}{_star(s)}"
                 )
+        lines += ["", "★ a stretch: nothing later needs it"]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -249,7 +251,7 @@ class CourseMap:
         for notebook, states in self._by_notebook().items():
             items = "".join(
                 f"<tr><td></td><td style='text-align:left'>{_SIGNS[s.state]} {s.state}</td>"
-                f"<td style='text-align:left'>{s.name}</td><td>{_circles(s.difficulty)}</td><td>{s.minutes} min</td></tr>"
+                f"<td style='text-align:left'>{s.name}</td><td>{_circles(s.difficulty)}</td><td>{s.minutes} min{_star(s)}</td></tr>"
                 for s in states
             )
             done = sum(s.state == "done" for s in states)
@@ -257,7 +259,7 @@ class CourseMap:
                 f"<tr><th colspan=5 style='text-align:left'>{notebook}: {done} of {len(states)}</th></tr>{items}"
             )
         head = html.escape(str(self).splitlines()[0])
-        return f"<p>{head}</p><table>{''.join(rows)}</table>"
+        return f"<p>{head}</p><table>{''.join(rows)}</table><p>★ a stretch: nothing later needs it</p>"
 
     def _count(self, state: str) -> int:
         return sum(s.state == state for s in self.exercises)
@@ -271,6 +273,10 @@ class CourseMap:
 
 def _circles(difficulty: int) -> str:
     return "●" * difficulty + "○" * (3 - difficulty)
+
+
+def _star(exercise: ExerciseState) -> str:
+    return "  ★" if exercise.stretch else ""
 
 
 def status(name: str, workspace: Workspace | None = None) -> str:
@@ -294,7 +300,12 @@ def course_map() -> CourseMap:
         exercise = exercises.get(name)
         states.append(
             ExerciseState(
-                name, exercise.notebook, status(name, workspace), exercise.difficulty, exercise.minutes
+                name,
+                exercise.notebook,
+                status(name, workspace),
+                exercise.difficulty,
+                exercise.minutes,
+                exercise.stretch,
             )
         )
     place = f"in {workspace.root.name}/" if workspace else "no course folder yet: txcourse lab makes one"
