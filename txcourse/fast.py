@@ -10,12 +10,12 @@ CPU thread, d_model 256, 64 sequences of 20 to 40 tokens):
 
 1. Packing (1.3). Projections, feed-forward networks and norms act on each position alone, so they run on the real
    tokens only, as one matrix (n, d_model). Only attention sees the padded grid (B, T).
-2. Cheap dropout (1.08). A 64-bit random number decides about four entries.
-3. Attention by matrices where it has dropout (1.03), and the causal mask alone: with padding on the right, what
+2. Cheap dropout (1.06). A 64-bit random number decides about four entries.
+3. Attention by matrices where it has dropout (1.01), and the causal mask alone: with padding on the right, what
    stands left of a real target position is real.
 4. Only real targets reach the output layer, one chunk at a time, and the loss computes its own gradient (1.08, and
    less memory): the logits (n, V) and their gradient never exist as a whole.
-5. A cache (benchmarks/decoding.py: 6 for one sequence of 40 tokens, 25 for 64). Decoding keeps keys and values in
+5. A cache (benchmarks/decoding.py: 8 for one sequence of 40 tokens, 29 for 64). Decoding keeps keys and values in
    buffers allocated once and computes one position per step.
 6. Early leave. Finished sequences leave the batch, and so does a beam whose live prefixes cannot win any more.
 7. Weights in the order of reading (1.6 for one sequence, 1.2 for 64). A step has few rows, so its time is that of
@@ -267,9 +267,9 @@ class LinearCrossEntropy(torch.autograd.Function):
 class Decoding:
     """Greedy and beam search with one model, or with the mean of several: an ensemble.
 
-    The weights are copied when it is made, in the layout that a single position wants; make a new one after further
-    training. The next token's distribution of an ensemble is the arithmetic mean of its models' probabilities. The
-    models share their vocabularies; sizes may differ. Nothing has dropout or a gradient.
+    The models are copied when it is made; make a new one after further training. The next token's distribution of an
+    ensemble is the arithmetic mean of its models' probabilities. The models share their vocabularies; sizes may
+    differ. Nothing has dropout or a gradient.
     """
 
     def __init__(self, models: Sequence[FastTransformer]) -> None:
@@ -446,10 +446,8 @@ class StepLayer:
 
     def memory_keys_values(self, memory: Float[Tensor, "n d"], packing: Packing) -> tuple[Tensor, Tensor]:
         """Keys as columns (B·h, d_k, S) and values (B·h, S, d_k) of the source's tokens."""
-        grid = packing.grid(self.memory_key_value(memory)).unflatten(
-            2, (2, self.n_heads, -1)
-        )  # (B, S, 2, h, d_k)
-        key, value = grid.unbind(2)
+        grid = packing.grid(self.memory_key_value(memory))  # (B, S, 2·d)
+        key, value = grid.unflatten(2, (2, self.n_heads, -1)).unbind(2)  # (B, S, h, d_k)
         return key.permute(0, 2, 3, 1).flatten(0, 1), value.transpose(1, 2).flatten(0, 1)
 
     def __call__(
@@ -496,7 +494,7 @@ def look_up(
 
 
 class StepDecoder:
-    """A model in evaluation mode, its decoder for one position at a time."""
+    """A copy of a model in evaluation mode, its decoder for one position at a time."""
 
     def __init__(self, model: FastTransformer) -> None:
         self.model = model = copy.deepcopy(model).eval()
