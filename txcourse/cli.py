@@ -103,7 +103,7 @@ def progress(as_json: Json = False) -> None:
 @app.command()
 def check(
     notebook: Annotated[str, typer.Argument(help="A notebook: its file, or its name such as 03_attention.")],
-    timeout: Annotated[float, typer.Option(help="Seconds that one exercise may take.")] = 30.0,
+    timeout: Annotated[float, typer.Option(help="Seconds that one exercise may take.")] = 60.0,
     as_json: Json = False,
 ) -> None:
     """Check all exercises of a notebook in a process of its own, each with a time limit.

@@ -12,6 +12,7 @@ from torch import nn
 
 import txcourse
 from txcourse import exercises, run_check
+from txcourse.checking.guard import CandidateError, Watchdog, guarded
 
 NAME = "scaled_dot_product_attention"
 
@@ -165,6 +166,30 @@ def test_a_loop_without_end_is_stopped(threads: int) -> None:
     assert torch.get_num_threads() == threads
     torch.set_num_threads(before)
     assert report.mistake == "does_not_end" and time.monotonic() - start < 60
+
+
+def test_on_a_busy_machine_a_right_answer_is_not_late(monkeypatch) -> None:
+    """A thread that gets a tenth of the processor has ten times as long by the clock."""
+    monkeypatch.setattr(time, "pthread_getcpuclockid", lambda thread: time.CLOCK_MONOTONIC, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: 0.1 * time.monotonic(), raising=False)
+    watchdog = Watchdog(0.2)
+    try:
+        assert guarded(watchdog, lambda: time.sleep(0.8)) is None
+        with pytest.raises(CandidateError, match="had not ended"):
+            guarded(watchdog, lambda: [time.sleep(0.1) for _ in range(100)])
+    finally:
+        watchdog.close()
+
+
+def test_a_call_that_sleeps_has_no_more_time_than_one_that_works() -> None:
+    watchdog = Watchdog(1.0)
+    start = time.monotonic()
+    try:
+        with pytest.raises(CandidateError, match="had not ended"):
+            guarded(watchdog, lambda: [time.sleep(0.2) for _ in range(1000)])
+    finally:
+        watchdog.close()
+    assert time.monotonic() - start < 5
 
 
 def test_a_stub_is_not_started() -> None:

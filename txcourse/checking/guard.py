@@ -8,6 +8,7 @@ import linecache
 import random
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,6 +25,10 @@ class CandidateError(Exception):
     def __init__(self, kind: str, sentence: str, error: BaseException | None = None):
         super().__init__(sentence)
         self.kind, self.sentence, self.error = kind, sentence, error
+
+
+_PATIENCE = 10  # a call may last so many times its limit on a machine that has little time for it
+_IDLE = 0.01  # part of the time below which a thread sleeps and is not only crowded out
 
 
 class _TimedOut(BaseException):
@@ -52,13 +57,21 @@ class Unwatched:
 
 
 class Watchdog:
-    """Raises an exception in the calling thread when a call lasts too long (this stops loops in Python, not in C)."""
+    """Raises an exception in the calling thread when a call lasts too long (this stops loops in Python, not in C).
+
+    `seconds` are of that thread's processor time where the system tells it: on a busy machine a right answer is not late.
+    A thread that does not even try to run is late after as many seconds of the clock.
+    """
 
     quiet = True
 
     def __init__(self, seconds: float):
         self.seconds = seconds
         self._thread_id = threading.get_ident()
+        self._clock: Callable[[], float] = time.monotonic
+        if hasattr(time, "pthread_getcpuclockid"):
+            clock = time.pthread_getcpuclockid(self._thread_id)
+            self._clock = lambda: time.clock_gettime(clock)
         self._condition = threading.Condition()
         self._call = 0  # the number of the running call; 0 when none runs
         self._started = 0
@@ -79,10 +92,23 @@ class Watchdog:
                 call = self._call
                 if not call:
                     self._condition.wait()
-                elif not self._condition.wait_for(lambda: self._closed or self._call != call, self.seconds):  # noqa: B023
+                elif self._lasts(call):
                     while self._call == call and not self._closed:  # again, for code that catches everything
                         self._interrupt()
                         self._condition.wait(0.1)
+
+    def _lasts(self, call: int) -> bool:
+        """Wait for the end of a call; whether it has used up its time before."""
+        left, latest = self.seconds, time.monotonic() + _PATIENCE * self.seconds
+        while left > 0 and time.monotonic() < latest:
+            before = self._clock()
+            if self._condition.wait_for(lambda: self._closed or self._call != call, left):
+                return False
+            used = self._clock() - before
+            if used < _IDLE * left:
+                return True
+            left -= used
+        return True
 
     def run(self, function: Callable[[], Any]) -> Any:
         with self._condition:
