@@ -1,6 +1,8 @@
 """What an exercise does not allow is seen by what runs, under any name, and said as that."""
 
 import functools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -104,3 +106,15 @@ def test_what_is_allowed_is_not_confused_with_it() -> None:
 def test_every_rule_is_known() -> None:
     used = {rule for name in exercises.names() for rule in exercises.get(name).not_allowed}
     assert used <= set(RULES)
+
+
+def test_the_first_check_imports_no_compiler() -> None:
+    """PyTorch imports its compiler when a mode like ours sees its first operation: a second within the learner's call."""
+    script = (
+        "import sys, torch, txcourse\n"
+        "f = lambda step, d_model, warmup, factor=1.0: factor * d_model**-0.5 * torch.tensor(\n"
+        "    [max(step, 1) ** -0.5, max(step, 1) * warmup**-1.5], dtype=torch.float64).min().item()\n"
+        "assert txcourse.run_check('noam_lr', f).passed\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)

@@ -106,6 +106,11 @@ class _Kernels(TorchDispatchMode):
         super().__init__()
         self.names = names
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: PyTorch would import its compiler, a second of modules, within the first call of the learner's code."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.add(getattr(func, "__name__", "").split(".")[0])  # "_softmax.default"
         return func(*args, **(kwargs or {}))
