@@ -35,7 +35,7 @@ def linear_attention(
     at least one key left.
     Shapes: query, key, value (B, h, T, d), key_mask (B, T) → (B, h, T, d).
 
-    Source: Katharopoulos et al. (2020), section 3.2, equations 4 to 9.
+    Source: Katharopoulos et al. (2020), sections 3.2 and 3.3, equations 4 to 12.
     """
     phi_q, phi_k = F.elu(query) + 1, F.elu(key) + 1  # (B, h, T, d)
     if key_mask is not None:
@@ -60,7 +60,7 @@ def online_softmax_attention(
 ) -> Float[Tensor, "batch head query d"]:
     """softmax(QKᵀ/√d)V, exactly, from one block of `block` keys and values at a time.
 
-    The scores of all keys together, (T_q, T_k), are never held. For each query a running maximum of the
+    No tensor of scores is larger than (T_q, block). For each query a running maximum of the
     scores, the running sum of exp(score − maximum) and the running output are kept; when a block raises
     the maximum, sum and output are scaled down to it. The last block may be shorter. Finite however large
     the scores are.
@@ -94,7 +94,7 @@ def state_space_scan(
     zero or 1.
     Shapes: a, b, c (n), x (B, T) → y (B, T).
 
-    Source: Gu, Goel and Ré (2022), section 2.2, equation 2, with a diagonal matrix.
+    Source: Gu, Goel and Ré (2022), section 2.3, equation 3, with a diagonal matrix.
     """
     h = x.new_zeros(x.size(0), a.size(0))  # (B, n)
     outputs = []

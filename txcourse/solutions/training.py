@@ -40,8 +40,8 @@ def noam_lr(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:
 
 @torch.no_grad()
 def adam_step(
-    parameters: Iterable[Tensor],
-    gradients: Iterable[Tensor | None],
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor | None],
     state: dict[Any, Any],
     lr: float,
     betas: tuple[float, float] = (0.9, 0.98),
@@ -76,7 +76,7 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Float[Tenso
     """Scale the gradients in place, all by the same factor min(1, max_norm / (norm + 1e-6)).
 
     `norm` is the Euclidean norm of all gradients together. `parameters` is any iterable; parameters whose
-    gradient is None are skipped. Returns the norm before clipping, a scalar (0 without any gradient).
+    gradient is None are skipped. Returns the norm before clipping, a scalar.
 
     Source: Pascanu, Mikolov and Bengio (2013), algorithm 1.
     """

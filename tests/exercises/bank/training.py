@@ -168,6 +168,17 @@ def loss_naive_exp(logits, targets, smoothing, pad_id=0):
     return loss.sum() / max(int(m.sum()), 1)
 
 
+def loss_log_of_softmax(logits, targets, smoothing, pad_id=0, eps=0.0):
+    log_p = (logits.softmax(-1) + eps).log()
+    m = targets != pad_id
+    nll = -log_p.gather(-1, targets[..., None])[..., 0]
+    return ((1 - smoothing) * nll - smoothing * log_p.mean(-1))[m].sum() / max(int(m.sum()), 1)
+
+
+def loss_log_of_softmax_and_eps(logits, targets, smoothing, pad_id=0):
+    return loss_log_of_softmax(logits, targets, smoothing, pad_id, 1e-9)
+
+
 def loss_not_reduced(logits, targets, smoothing, pad_id=0):
     log_p = logits.log_softmax(-1)
     nll = -log_p.gather(-1, targets[..., None])[..., 0]
@@ -470,6 +481,10 @@ def adam_stores_corrected(parameters, gradients, state, lr, betas=(0.9, 0.98), e
         v = (betas[1] * v + (1 - betas[1]) * g**2) / (1 - betas[1] ** t)
         state[i] = (m, v, t)
         p -= lr * m / (v.sqrt() + eps)
+
+
+def adam_first_lr(parameters, gradients, state, lr, betas=(0.9, 0.98), eps=1e-9):
+    adam_index(parameters, gradients, state, state.setdefault("lr", lr), betas, eps)
 
 
 @torch.no_grad()
@@ -973,6 +988,8 @@ WRONG = {
         (loss_sum_of_log_probs, "smoothing_not_divided"),
         (loss_sequences, "mean_of_sequences"),
         (loss_naive_exp, "overflows"),
+        (loss_log_of_softmax, "logarithm_of_softmax"),
+        (loss_log_of_softmax_and_eps, "logarithm_of_softmax"),
         (loss_not_reduced, "not_reduced"),
         (loss_viewed, "classes_scrambled"),
         (loss_item, "returns_float_not_tensor"),
@@ -1010,6 +1027,7 @@ WRONG = {
         (adam_default_eps, "default_eps_1e_8"),
         (adam_t_per_parameter_loop, "t_counts_parameters"),
         (adam_stores_corrected, "corrected_moments_stored"),
+        (adam_first_lr, "lr_of_the_first_step"),
         (adam_none_crashes, "crashes_without_gradient"),
         (adam_none_is_zero, "none_as_zero"),
         (adam_none_filtered, "none_shifts"),
