@@ -186,10 +186,36 @@ def test_a_call_that_sleeps_has_no_more_time_than_one_that_works() -> None:
     start = time.monotonic()
     try:
         with pytest.raises(CandidateError, match="had not ended"):
-            guarded(watchdog, lambda: [time.sleep(0.2) for _ in range(1000)])
+            guarded(watchdog, lambda: [time.sleep(0.5) for _ in range(1000)])
     finally:
         watchdog.close()
     assert time.monotonic() - start < 5
+
+
+def test_gradients_left_switched_off_are_said_and_switched_on_again() -> None:
+    def careless(query, key, value, mask=None):
+        torch.set_grad_enabled(False)
+        return right(query, key, value, mask)
+
+    report = run_check(NAME, careless)
+    assert not report.passed and torch.is_grad_enabled()
+    assert "leaves it so when it returns" in report.tests[0].message
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode, lambda: torch.device("meta")])
+def test_what_surrounds_a_check_does_not_matter(around) -> None:
+    with around():
+        assert run_check(NAME, right).passed
+    assert torch.zeros(1).device.type == "cpu"
+
+
+def test_another_default_device_does_not_matter() -> None:
+    torch.set_default_device("meta")
+    try:
+        assert run_check(NAME, right).passed
+        assert torch.get_default_device().type == "meta"
+    finally:
+        torch.set_default_device(None)
 
 
 def test_a_stub_is_not_started() -> None:

@@ -117,7 +117,8 @@ def _where(a: np.ndarray, b: np.ndarray, wrong: np.ndarray, what: str, axes: str
         if len(names) == len(first):
             place += " (" + ", ".join(f"{n} {i}" for n, i in zip(names, first, strict=True)) + ")"
     x, y = a[first], b[first]
-    text = f"{what} first differs{place}: expected {_number(y)}, yours {_number(x)}"
+    digits = next((n for n in (5, 8, 12) if _number(x, n) != _number(y, n)), 17)
+    text = f"{what} first differs{place}: expected {_number(y, digits)}, yours {_number(x, digits)}"
     if a.dtype.kind == "f" and np.isnan(a).any() and not np.isnan(b).any():
         return f"{text}; {int(np.isnan(a).sum())} of {a.size} values are NaN."
     with np.errstate(all="ignore"):
@@ -125,5 +126,5 @@ def _where(a: np.ndarray, b: np.ndarray, wrong: np.ndarray, what: str, axes: str
     return f"{text}; largest difference {largest:.3g}, {int(wrong.sum())} of {a.size} values differ."
 
 
-def _number(value: Any) -> str:
-    return f"{float(value):.5g}" if np.asarray(value).dtype.kind == "f" else str(value)
+def _number(value: Any, digits: int) -> str:
+    return f"{float(value):.{digits}g}" if np.asarray(value).dtype.kind == "f" else str(value)

@@ -199,6 +199,11 @@ class Context:
         values, gradient = free.respond(probes, self.seed)
         return values, gradient[pairing]
 
+    def copy_weights(self, ours: ModuleSubject, theirs: nn.Module) -> None:
+        """Give `ours` the weights that `theirs`, its twin, has now."""
+        free, pairing = self._paired[id(theirs)]
+        ours.write(free.read()[pairing])
+
     def _find_twin(self, changes: dict[str, Any]) -> tuple[ModuleSubject, nn.Module] | None:
         exercise, sizes = self.exercise, {**(self.exercise.sizes or {}), **changes}
         assert exercise.probes is not None

@@ -28,7 +28,7 @@ class CandidateError(Exception):
 
 
 _PATIENCE = 10  # a call may last so many times its limit on a machine that has little time for it
-_IDLE = 0.01  # part of the time below which a thread sleeps and is not only crowded out
+_IDLE = 0.001  # part of the time below which a thread sleeps and is not only crowded out
 
 
 class _TimedOut(BaseException):
@@ -192,15 +192,25 @@ def _place(error: BaseException) -> str:
 _PACKAGE = __file__.rsplit("checking", 1)[0]
 
 
+_GRAD_LEFT = (
+    "Your code switches the recording of gradients and leaves it so when it returns, for everything that comes after it; "
+    "`with torch.no_grad():` switches back at its end."
+)
+
+
 def endless(seconds: float) -> str:
     return f"Your code had not ended after {seconds:g} seconds. Is there a loop without an end?"
 
 
 def guarded(watchdog: Watchdog | Unwatched, function: Callable[[], Any]) -> Any:
     """Call `function`; whatever it raises, `SystemExit` included, becomes a CandidateError with a sentence."""
+    grad = torch.is_grad_enabled()
     try:
         with _quiet() if watchdog.quiet else contextlib.nullcontext():
-            return watchdog.run(function)
+            result = watchdog.run(function)
+        if torch.is_grad_enabled() != grad:
+            raise CandidateError("raised", _GRAD_LEFT)
+        return result
     except CandidateError:
         raise
     except _TimedOut:
@@ -223,13 +233,17 @@ def guarded(watchdog: Watchdog | Unwatched, function: Callable[[], Any]) -> Any:
             what = "(its text cannot be shown)"
         message = f"Your code raised {type(error).__name__}: {what}{_place(error)}"
         raise CandidateError("raised", message, error) from error
+    finally:
+        torch.set_grad_enabled(grad)
 
 
 @contextlib.contextmanager
 def preserved(candidate: object) -> Iterator[None]:
-    """Seeds, default dtype, threads, grad mode and the candidate's own mode are afterwards as they were before."""
+    """Seeds, default dtype and device, threads, grad mode and the candidate's own mode are afterwards as they were before."""
     torch_state, numpy_state, python_state = torch.get_rng_state(), np.random.get_state(), random.getstate()
     dtype, threads, grad = torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()
+    here = torch.get_default_device().type == "cpu"
+    on_cpu = contextlib.nullcontext() if here else torch.device("cpu")
     deterministic, limit, numpy_errors = (
         torch.are_deterministic_algorithms_enabled(),
         sys.getrecursionlimit(),
@@ -237,7 +251,7 @@ def preserved(candidate: object) -> Iterator[None]:
     )
     modes = [(m, m.training) for m in candidate.modules()] if isinstance(candidate, nn.Module) else []
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.inference_mode(False), on_cpu:
             warnings.simplefilter("ignore")
             torch.set_default_dtype(torch.float32)
             torch.set_grad_enabled(True)

@@ -71,6 +71,9 @@ class Free:
     def shapes(self) -> list[tuple[int, ...]]:
         return self._shapes
 
+    def read(self) -> Tensor:
+        return self._vector
+
     def write(self, vector: Tensor) -> None:
         self._vector.copy_(vector)
 

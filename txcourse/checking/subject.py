@@ -92,14 +92,17 @@ def _gradients(
     return _detached(value), filled
 
 
-class _Largest(TorchFunctionMode):
-    """Notes the size of the largest tensor that a PyTorch function returns; a view counts as what it is a view of."""
+class _Called(TorchFunctionMode):
+    """Notes the PyTorch functions that are called, and the size of the largest tensor that one returns; a view counts as
+    what it is a view of."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.names: list[str] = []
         self.numbers = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(getattr(func, "__name__", ""))
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor):
@@ -137,9 +140,15 @@ class Subject:
 
     def largest(self, *args: Any, **kwargs: Any) -> int:
         """The size, in numbers, of the largest tensor that PyTorch holds for the candidate during the call."""
-        with _Largest() as seen:
+        with _Called() as seen:
             self.call(*args, **kwargs)
         return seen.numbers
+
+    def functions(self, *args: Any, **kwargs: Any) -> list[str]:
+        """The names of the PyTorch functions that the candidate calls, one after the other."""
+        with _Called() as seen:
+            self.call(*args, **kwargs)
+        return seen.names
 
     def gradients(
         self, *args: Any, wrt: Sequence[int], seed: int = 0, output: int | None = None, **kwargs: Any
