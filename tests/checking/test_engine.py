@@ -1,6 +1,7 @@
 """The engine: never raises, never prints, leaves everything as it was, and stops what can be stopped."""
 
 import inspect
+import logging
 import random
 import sys
 import time
@@ -216,6 +217,20 @@ def test_another_default_device_does_not_matter() -> None:
         assert torch.get_default_device().type == "meta"
     finally:
         torch.set_default_device(None)
+
+
+def test_what_an_answer_switches_on_is_switched_off_again(monkeypatch) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+
+    def careless(query, key, value, mask=None):
+        torch.set_default_device("meta")
+        torch.autograd.set_detect_anomaly(True)
+        logging.warning("here")
+        return right(query, key, value, mask)
+
+    run_check(NAME, careless)
+    assert torch.zeros(1).device.type == "cpu" and not torch.is_anomaly_enabled()
+    assert logging.root.handlers == []
 
 
 def test_a_stub_is_not_started() -> None:

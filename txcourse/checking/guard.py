@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import io
 import linecache
+import logging
 import random
 import sys
 import threading
@@ -239,11 +240,16 @@ def guarded(watchdog: Watchdog | Unwatched, function: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def preserved(candidate: object) -> Iterator[None]:
-    """Seeds, default dtype and device, threads, grad mode and the candidate's own mode are afterwards as they were before."""
+    """Seeds, default dtype and device, threads, grad mode, log handlers and the candidate's own mode are afterwards as they
+    were before."""
     torch_state, numpy_state, python_state = torch.get_rng_state(), np.random.get_state(), random.getstate()
     dtype, threads, grad = torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()
-    here = torch.get_default_device().type == "cpu"
-    on_cpu = contextlib.nullcontext() if here else torch.device("cpu")
+    device, anomaly, handlers = (
+        torch.get_default_device(),
+        torch.is_anomaly_enabled(),
+        [*logging.root.handlers],
+    )
+    on_cpu = contextlib.nullcontext() if device.type == "cpu" else torch.device("cpu")
     deterministic, limit, numpy_errors = (
         torch.are_deterministic_algorithms_enabled(),
         sys.getrecursionlimit(),
@@ -262,6 +268,10 @@ def preserved(candidate: object) -> Iterator[None]:
         random.setstate(python_state)
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
+        torch.set_anomaly_enabled(anomaly)
+        if torch.get_default_device() != device:
+            torch.set_default_device(device)
+        logging.root.handlers[:] = handlers  # one made now would write into our sink for ever
         if (
             torch.are_deterministic_algorithms_enabled() != deterministic
         ):  # the call alone imports a second of modules
