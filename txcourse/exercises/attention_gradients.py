@@ -41,8 +41,11 @@ _NUMERICAL = (
     Mistake("sign", "division", "The gradient has the wrong sign: it is f(x + eps) minus f(x − eps)."),
     Mistake("eps_ignored", "eps", "`eps` is not used: the step is always 1e-6."),
     Mistake("relative_step", "eps", "The step is eps times the entry; it is eps."),
+    Mistake("no_difference", "points", "Every entry is 0, as if both values of f were taken at the same x: plus = x gives the array a second name and is no copy; x.copy() is one."),
     Mistake("all_entries_at_once", "entries", "All entries are moved at once; the gradient moves one entry at a time."),
     Mistake("not_put_back", "entries", "An entry is not put back before the next one is moved."),
+    Mistake("copied_once", "entries", "The two moved copies are made once, before the loop, so that earlier entries are still moved; make them anew for each entry."),
+    Mistake("first_entry_only", "entries", "Only the first entry is computed: the return stands inside the loop."),
     Mistake("first_axis_only", "entries", "A whole row is moved at once; the gradient moves one entry at a time."),
     Mistake("flattened", "shape", "The result is flat; it has the shape of x."),
     Mistake("summed", "shape", "The entries of the gradient are added up; it has the shape of x."),
@@ -72,12 +75,18 @@ def _numerical_variant(on: frozenset[str]) -> Callable[..., Any]:
             below = float(f(x))
             if "not_put_back" not in on:
                 x[moved] = original
+            if "copied_once" in on:
+                earlier = np.zeros(x.size)
+                earlier[: np.ravel_multi_index(index, x.shape) + 1] = eps
+                above, below = (float(f(x + sign * earlier.reshape(x.shape))) for sign in (1, -1))
             if "forward_difference" in on:
                 slope = 2 * (above - middle)
             elif "backward_difference" in on:
                 slope = 2 * (middle - below)
             elif "second_derivative" in on:
                 slope = (above - 2 * middle + below) * 2 / step
+            elif "no_difference" in on:
+                slope = 0.0
             else:
                 slope = above - below
             divisors = {
@@ -89,6 +98,8 @@ def _numerical_variant(on: frozenset[str]) -> Callable[..., Any]:
                 "sign": -2 * step,
             }
             gradient[index] = slope / next((d for name, d in divisors.items() if name in on), 2 * step)
+            if "first_entry_only" in on:
+                break
         if "flattened" in on:
             return gradient.reshape(-1)
         return gradient.sum() if "summed" in on else gradient.T if "transposed" in on else gradient
@@ -116,10 +127,18 @@ def _numerical_probes(seed: int) -> list[Probe]:
     ]
 
 
-def _numerical_steps(c: Context) -> None:
-    for shape, eps in (((2, 3), 0.1), ((4,), 0.25), ((2, 2, 3), 0.05), ((3, 3), 0.1)):
+def _same_differences(c: Context, *cases: tuple[tuple[int, ...], float]) -> None:
+    for shape, eps in cases:
         f, x = _cubic(c.seed, *shape), _normal(c.seed, *shape)
         c.expect(c.subject.call(f, x, eps), c.reference(f, x, eps), f"the gradient with eps = {eps}")
+
+
+def _numerical_steps(c: Context) -> None:
+    _same_differences(c, ((2, 3), 0.1), ((3, 3), 0.1))
+
+
+def _numerical_axes(c: Context) -> None:
+    _same_differences(c, ((4,), 0.25), ((2, 2, 3), 0.05))
 
 
 def _numerical_small(c: Context) -> None:
@@ -162,6 +181,8 @@ _SOFTMAX_BACKWARD = (
     Mistake("diagonal_only", "jacobian", "Only the diagonal of the Jacobian is used, w (1 − w) grad: each output also depends on the other inputs of its row."),
     Mistake("mean_not_weighted", "jacobian", "The plain mean of grad is subtracted; it is the mean weighted by the weights, Σ weights · grad."),
     Mistake("sum_not_weighted", "jacobian", "The sum of grad is subtracted; it is the sum weighted by the weights, Σ weights · grad."),
+    Mistake("product_averaged", "jacobian", "The mean of weights · grad is subtracted; it is their sum: the weights make it a mean already."),
+    Mistake("own_weight_in_sum", "jacobian", "This is w_i (grad_i − w_i Σ grad): the Jacobian's entry (i, j) has the weights of both, w_i w_j, so that the sum is Σ w_j grad_j."),
     Mistake("weights_missing", "jacobian", "grad − Σ weights · grad is right inside; it is to be multiplied by the weights."),
     Mistake("weights_squared", "jacobian", "The weights are multiplied twice: w (w · grad − …)."),
     Mistake("logarithm", "jacobian", "This is the gradient of the log-softmax, grad − w Σ grad."),
@@ -206,6 +227,10 @@ def _softmax_rule(on: frozenset[str], w: np.ndarray, g: np.ndarray) -> np.ndarra
         result = w * (g - total(g) / g.shape[-1])
     elif "sum_not_weighted" in on:
         result = w * (g - total(g))
+    elif "product_averaged" in on:
+        result = w * (g - total(w * g) / g.shape[-1])
+    elif "own_weight_in_sum" in on:
+        result = w * (g - w * total(g))
     elif "weights_missing" in on:
         result = g - total(w * g)
     elif "weights_squared" in on:
@@ -257,6 +282,8 @@ _ATTENTION_BACKWARD = (
     Mistake("scale_missing_backward", "scale", "dQ and dK lack the factor 1/√d_k, which stands between the scores and the products."),
     Mistake("scale_missing_forward", "scale", "The weights are computed from scores that are not divided by √d_k."),
     Mistake("scale_twice_backward", "scale", "dQ and dK are divided by √d_k twice."),
+    Mistake("scale_twice_in_query", "scale", "dQ is divided by √d_k twice."),
+    Mistake("scale_twice_in_key", "scale", "dK is divided by √d_k twice."),
     Mistake("scale_missing_in_query", "scale", "dQ lacks the factor 1/√d_k."),
     Mistake("scale_missing_in_key", "scale", "dK lacks the factor 1/√d_k."),
     Mistake("scale_by_d_k", "scale", "The scores are divided by d_k, not by its square root."),
@@ -265,6 +292,8 @@ _ATTENTION_BACKWARD = (
     Mistake("multiplied_by_scale", "scale", "dQ and dK are multiplied by √d_k; they should be divided by it."),
     Mistake("scaled_value", "value", "dV is divided by √d_k; the scale has no part in it."),
     Mistake("value_not_transposed", "value", "dV = weights · dO; it is the transposed weights · dO: the gradient of a value collects from all queries."),
+    Mistake("value_from_grad_scores", "value", "dV is computed with dS; it is the transposed weights · dO."),
+    Mistake("value_from_unscaled_grad_scores", "value", "dV is computed with dS; it is the transposed weights · dO."),
     Mistake("value_from_scores", "value", "dV uses the scores; it uses the weights after the softmax."),
     Mistake("value_without_weights", "value", "dV is the sum of the gradients of all outputs; each counts with its weight."),
     Mistake("key_not_transposed", "key", "dK = dS · Q; it is the transposed dS · Q: the gradient of a key collects from all queries."),
@@ -272,6 +301,7 @@ _ATTENTION_BACKWARD = (
     Mistake("query_transposed", "query", "dQ = dSᵀ · K; it is dS · K."),
     Mistake("query_from_query", "query", "dQ is computed with Q; it is dS · K."),
     *(m for m in _SOFTMAX_BACKWARD if m.id not in ("sigmoid", "weights_squared", "sum_over_first_axis")),
+    Mistake("all_negative", "sign", "All three gradients have the wrong sign."),
     Mistake("softmax_over_queries", "softmax", "The softmax runs over the queries; it goes over the keys."),
     Mistake("gradient_of_sum", "output", "grad_output is taken to be all ones."),
     Mistake("value_first", "returns", "The order of the results is (dV, dK, dQ); it is (dQ, dK, dV)."),
@@ -291,6 +321,8 @@ def _attention_variant(on: frozenset[str]) -> Callable[..., Any]:
             "scale_missing_backward": (root, 1.0, 1.0),
             "scale_missing_forward": (1.0, root, root),
             "scale_twice_backward": (root, root**2, root**2),
+            "scale_twice_in_query": (root, root**2, root),
+            "scale_twice_in_key": (root, root, root**2),
             "scale_missing_in_query": (root, 1.0, root),
             "scale_missing_in_key": (root, root, 1.0),
             "scale_by_d_k": (1 / d_k,) * 3,
@@ -315,6 +347,8 @@ def _attention_variant(on: frozenset[str]) -> Callable[..., Any]:
             grad_scores = _softmax_rule(on, weights.T, (grad_output @ value.T).T).T
         else:
             grad_scores = _softmax_rule(on, weights, grad_output @ value.T)
+        if {"value_from_grad_scores", "value_from_unscaled_grad_scores"} & on:
+            grad_value = grad_scores.T @ grad_output * (root if "value_from_grad_scores" in on else 1.0)
         grad_query = (grad_scores.T if "query_transposed" in on else grad_scores) @ (
             query if "query_from_query" in on else key
         )
@@ -322,6 +356,8 @@ def _attention_variant(on: frozenset[str]) -> Callable[..., Any]:
             key if "key_from_key" in on else query
         )
         grad_query, grad_key = grad_query * in_query, grad_key * in_key
+        if "all_negative" in on:
+            grad_query, grad_key, grad_value = -grad_query, -grad_key, -grad_value
         if "value_first" in on:
             return grad_value, grad_key, grad_query
         if "key_first" in on:
@@ -405,10 +441,14 @@ _NORM = (
     Mistake("variance_term_not_divided", "variance_term", "The term of the variance uses a sum; it is a mean: 1/d is missing."),
     Mistake("variance_term_half", "variance_term", "The term of the variance is half as large as it should be: the 2 of the square is missing."),
     Mistake("variance_term_double", "variance_term", "The term of the variance is twice as large as it should be: the 1/2 of the root is missing."),
+    Mistake("variance_term_over_length", "variance_term", "The term of the variance is divided by Σ x̂²; it is divided by d, which is a little more because of eps."),
+    Mistake("variance_term_bessel", "variance_term", "The term of the variance has the factor d / (d − 1); the variance is the biased one, so it has none."),
     Mistake("variance_term_sign", "variance_term", "The term of the variance has the wrong sign: it is subtracted."),
     Mistake("variance_term_without_gamma", "variance_term", "The term of the variance uses grad; it uses grad · gamma."),
     Mistake("variance_term_with_x", "variance_term", "The term of the variance uses x; it uses the normalised x̂."),
     Mistake("variance_term_with_centred", "variance_term", "The term of the variance uses x − mean where the normalised x̂ belongs."),
+    Mistake("divided_by_first_size", "sizes", "The sums of dx are divided by the size of the first axis, x.shape[0]; divide by d, the size of the last."),
+    Mistake("no_mean_at_all", "mean", "This is the gradient of RMSNorm: x is divided by its root mean square, and its mean is never subtracted."),
     Mistake("unbiased_variance", "variance", "The variance divides by d − 1; here it is the biased one, which divides by d."),
     Mistake("eps_outside_root", "variance", "eps is added to the standard deviation; it belongs inside the root."),
     Mistake("unbiased_and_outside", "variance", "The variance divides by d − 1 and eps is added outside the root; it divides by d, and eps belongs inside."),
@@ -432,6 +472,7 @@ _NORM = (
     Mistake("summed_over_first_axis", "sums", "dgamma and dbeta are summed over axis 0 only; sum them over all axes but the last."),
     Mistake("summed_over_last_axis", "sums", "dgamma and dbeta are summed over the last axis; sum them over all the others."),
     Mistake("axis_kept", "sums", "dgamma and dbeta keep axes of size 1; their shape is (d)."),
+    Mistake("over_everything", "axis", "The statistics run over the whole array; each row of d numbers has its own."),
     Mistake("over_first_axis", "axis", "The statistics run over axis 0, as in batch normalisation; they run over the last axis."),
     Mistake("dbeta_before_dgamma", "returns", "The order of the results is (dx, dbeta, dgamma); it is (dx, dgamma, dbeta)."),
     Mistake("dx_last", "returns", "The order of the results is (dgamma, dbeta, dx); it is (dx, dgamma, dbeta)."),
@@ -443,9 +484,9 @@ def _norm_variant(on: frozenset[str]) -> Callable[..., Any]:
     def layer_norm_backward(
         x: np.ndarray, grad_output: np.ndarray, gamma: np.ndarray, eps: float = 1e-5
     ) -> Any:
-        axis = 0 if "over_first_axis" in on else -1
-        d = x.shape[axis]
-        centred = x - x.mean(axis, keepdims=True)
+        axis = 0 if "over_first_axis" in on else None if "over_everything" in on else -1
+        d = x.size if axis is None else x.shape[axis]
+        centred = x if "no_mean_at_all" in on else x - x.mean(axis, keepdims=True)
         variance = (centred**2).sum(axis, keepdims=True) / (
             d - 1 if {"unbiased_variance", "unbiased_and_outside"} & on else d
         )
@@ -509,16 +550,22 @@ def _through_statistics(
     normed: np.ndarray,
     scaled: np.ndarray,
     grad: np.ndarray,
-    axis: int,
+    axis: int | None,
 ) -> np.ndarray:
     """dx times the standard deviation."""
-    d = x.shape[axis]
+    d = x.size if axis is None else x.shape[axis]
 
     def mean(a: np.ndarray) -> np.ndarray:
-        return a.mean(axis, keepdims=True)
+        return a.sum(axis, keepdims=True) / (x.shape[0] if "divided_by_first_size" in on else d)
 
     mean_term = mean(grad if "mean_term_without_gamma" in on else scaled)
-    factors = {"mean_constant": 0, "statistics_constant": 0, "mean_term_not_divided": d, "mean_term_sign": -1}
+    factors = {
+        "mean_constant": 0,
+        "statistics_constant": 0,
+        "no_mean_at_all": 0,
+        "mean_term_not_divided": d,
+        "mean_term_sign": -1,
+    }
     mean_term = mean_term * next((f for name, f in factors.items() if name in on), 1)
     if "variance_term_with_x" in on:
         normed = x
@@ -528,6 +575,8 @@ def _through_statistics(
     factors = {
         "variance_constant": 0,
         "statistics_constant": 0,
+        "variance_term_over_length": 1 / mean(normed**2),
+        "variance_term_bessel": d / (d - 1),
         "variance_term_not_divided": d,
         "variance_term_half": 0.5,
         "variance_term_double": 2,
@@ -570,6 +619,10 @@ def _norm_values(c: Context) -> None:
 def _norm_axes(c: Context) -> None:
     for shape in ((2, 3, 5), (2, 2, 3, 4), (1, 6)):
         _norm_same(c, _norm_inputs(c.seed, *shape))
+
+
+def _norm_row(c: Context) -> None:
+    _norm_same(c, _norm_inputs(c.seed, 6))
 
 
 def _norm_eps(c: Context) -> None:
@@ -619,6 +672,7 @@ EXERCISES = (
         reference=solutions.numerical_gradient,
         tests=(
             Test("steps", "equals (f(x + eps) − f(x − eps)) / (2 eps) for each entry", _numerical_steps),
+            Test("axes", "takes an x with any number of axes", _numerical_axes, crash="fixed_number_of_dimensions"),
             Test("small", "comes close to the derivative with the default eps", _numerical_small),
             Test("default", "takes steps of 1e-6 by default", _numerical_default),
             Test("x_kept", "leaves x as it was", _numerical_kept),
@@ -687,6 +741,7 @@ EXERCISES = (
             Test("eps", "has eps inside the root", _norm_eps),
             Test("default", "takes eps = 1e-5 by default", _norm_default),
             Test("axes", "sums dgamma and dbeta over all axes but the last", _norm_axes, crash="fixed_number_of_dimensions"),
+            Test("row", "takes a single row of shape (d)", _norm_row, crash="needs_an_axis_before_the_last"),
             Test("directions", "has no part along shifts and stretches of a row", _norm_orthogonal),
             Test("inputs_kept", "leaves its inputs as they were", _norm_kept),
         ),

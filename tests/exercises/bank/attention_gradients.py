@@ -65,6 +65,19 @@ def numerical_steps_back(f, x, eps=1e-6):
     return grad
 
 
+def numerical_in_flat_view(f, x, eps=1e-6):
+    """Moves entries of a flat view of x, which is one where x is no view itself."""
+    flat, grad = x.reshape(-1), np.zeros(x.size)
+    for i in range(x.size):
+        old = flat[i]
+        flat[i] = old + eps
+        grad[i] = f(x)
+        flat[i] = old - eps
+        grad[i] -= f(x)
+        flat[i] = old
+    return (grad / (2 * eps)).reshape(x.shape)
+
+
 def numerical_forward(f, x, eps=1e-6):
     base = f(x)
     out = np.empty(x.shape)
@@ -131,6 +144,45 @@ def numerical_precedence(f, x, eps=1e-6):
         e = np.zeros(x.shape)
         e[i] = eps
         out[i] = (f(x + e) - f(x - e)) / 2 * eps
+    return out
+
+
+def numerical_two_axes(f, x, eps=1e-6):
+    out = np.zeros(x.shape)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            e = np.zeros(x.shape)
+            e[i, j] = eps
+            out[i, j] = (f(x + e) - f(x - e)) / (2 * eps)
+    return out
+
+
+def numerical_returns_early(f, x, eps=1e-6):
+    out = np.zeros(x.shape)
+    for i in np.ndindex(x.shape):
+        e = np.zeros(x.shape)
+        e[i] = eps
+        out[i] = (f(x + e) - f(x - e)) / (2 * eps)
+        return out
+
+
+def numerical_alias(f, x, eps=1e-6):
+    x = np.array(x, float)
+    out = np.zeros_like(x)
+    for i in np.ndindex(x.shape):
+        plus, minus = x, x
+        plus[i] += eps
+        minus[i] -= eps
+        out[i] = (f(plus) - f(minus)) / (2 * eps)
+    return out
+
+
+def numerical_copies_outside(f, x, eps=1e-6):
+    out, plus, minus = np.zeros(x.shape), x.copy(), x.copy()
+    for i in np.ndindex(x.shape):
+        plus[i] += eps
+        minus[i] -= eps
+        out[i] = (f(plus) - f(minus)) / (2 * eps)
     return out
 
 
@@ -227,6 +279,15 @@ def soft_one_sided(weights, grad_weights):
     return weights * grad_weights - (weights * grad_weights).sum(-1, keepdims=True)
 
 
+def soft_product_mean(weights, grad_weights):
+    return weights * (grad_weights - (weights * grad_weights).mean(-1, keepdims=True))
+
+
+def soft_jacobian_row(weights, grad_weights):
+    jacobian = weights[..., :, None] * (np.eye(weights.shape[-1]) - weights[..., :, None])
+    return np.einsum("...ij,...j->...i", jacobian, grad_weights)
+
+
 # -- attention_backward ----------------------------------------------------------------------------------------------
 
 
@@ -299,6 +360,7 @@ attention_no_scale = _attention(lambda q, v: 1.0, lambda r: 1.0, lambda r: 1.0)
 attention_forgets = _attention(None, lambda r: 1.0, lambda r: 1.0)
 attention_unscaled_forward = _attention(lambda q, v: 1.0)
 attention_dk_only = _attention(None, lambda r: 1.0)
+attention_dq_twice = _attention(None, lambda r: r * r)
 attention_twice = _attention(None, lambda r: r * r, lambda r: r * r)
 attention_diagonal = _attention(rule=soft_diagonal)
 attention_product = _attention(rule=soft_product)
@@ -309,6 +371,17 @@ attention_d_k = _attention(lambda q, v: 1 / q.shape[-1], lambda r: r * r, lambda
 def attention_order(query, key, value, grad_output):
     dq, dk, dv = attention_formula(query, key, value, grad_output)
     return dv, dk, dq
+
+
+def attention_negative(query, key, value, grad_output):
+    return tuple(-g for g in attention_formula(query, key, value, grad_output))
+
+
+def attention_value_from_ds(query, key, value, grad_output):
+    root = math.sqrt(query.shape[-1])
+    w = _forward(query, key, 1 / root)
+    ds = soft_formula(w, grad_output @ value.T) / root
+    return ds @ key, ds.T @ query, ds.T @ grad_output
 
 
 def attention_untransposed(query, key, value, grad_output):
@@ -450,6 +523,70 @@ norm_dgamma_gamma = _norm(both=lambda dx, dg, db, gamma: (dx, dg * gamma, db))
 norm_dx_only = _norm(both=lambda dx, dg, db, gamma: dx)
 
 
+def norm_one_row_too(x, grad_output, gamma, eps=1e-5):
+    """Adds the rows up by recursion."""
+    if x.ndim > 1:
+        parts = [norm_one_row_too(a, g, gamma, eps) for a, g in zip(x, grad_output, strict=True)]
+        dx, dgamma, dbeta = zip(*parts, strict=True)
+        return np.stack(dx), sum(dgamma), sum(dbeta)
+    return norm_three_means(x, grad_output, gamma, eps)
+
+
+def norm_rows_only(x, grad_output, gamma, eps=1e-5):
+    n, d = np.prod(x.shape[:-1]), x.shape[-1]
+    dx, dgamma, dbeta = norm_three_means(x.reshape(n, d), grad_output.reshape(n, d), gamma, eps)
+    return dx.reshape(x.shape), dgamma, dbeta
+
+
+def norm_sums_a_row(x, grad_output, gamma, eps=1e-5):
+    dx, _, _ = norm_three_means(x, grad_output, gamma, eps)
+    xhat = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
+    dgamma, dbeta = (grad_output * xhat).sum(0), grad_output.sum(0)
+    while dgamma.ndim > 1:
+        dgamma, dbeta = dgamma.sum(0), dbeta.sum(0)
+    return dx, dgamma, dbeta
+
+
+def _norm_pieces(x, grad_output, gamma, eps):
+    std = np.sqrt(x.var(-1, keepdims=True) + eps)
+    xhat, axes = (x - x.mean(-1, keepdims=True)) / std, tuple(range(x.ndim - 1))
+    return std, xhat, grad_output * gamma, ((grad_output * xhat).sum(axes), grad_output.sum(axes))
+
+
+def norm_by_length(x, grad_output, gamma, eps=1e-5):
+    std, xhat, g, others = _norm_pieces(x, grad_output, gamma, eps)
+    along = (g * xhat).sum(-1, keepdims=True) / (xhat * xhat).sum(-1, keepdims=True)
+    return (g - g.mean(-1, keepdims=True) - xhat * along) / std, *others
+
+
+def norm_by_rows(x, grad_output, gamma, eps=1e-5):
+    std, xhat, g, others = _norm_pieces(x, grad_output, gamma, eps)
+    n = x.shape[0]
+    dx = n * g - g.sum(-1, keepdims=True) - xhat * (g * xhat).sum(-1, keepdims=True)
+    return dx / (n * std), *others
+
+
+def norm_bessel(x, grad_output, gamma, eps=1e-5):
+    std, xhat, g, others = _norm_pieces(x, grad_output, gamma, eps)
+    d = x.shape[-1]
+    dx = d * g - g.sum(-1, keepdims=True) - d / (d - 1) * xhat * (g * xhat).sum(-1, keepdims=True)
+    return dx / (d * std), *others
+
+
+def norm_rms(x, grad_output, gamma, eps=1e-5):
+    root = np.sqrt((x**2).mean(-1, keepdims=True) + eps)
+    h, g, axes = x / root, grad_output * gamma, tuple(range(x.ndim - 1))
+    dx = (g - h * (g * h).mean(-1, keepdims=True)) / root
+    return dx, (grad_output * h).sum(axes), grad_output.sum(axes)
+
+
+def norm_whole_array(x, grad_output, gamma, eps=1e-5):
+    std = np.sqrt(x.var() + eps)
+    xhat, g, axes = (x - x.mean()) / std, grad_output * gamma, tuple(range(x.ndim - 1))
+    dx = (g - g.mean() - xhat * (g * xhat).mean()) / std
+    return dx, (grad_output * xhat).sum(axes), grad_output.sum(axes)
+
+
 def norm_default(x, grad_output, gamma, eps=1e-8):
     return norm_three_means(x, grad_output, gamma, eps)
 
@@ -492,6 +629,7 @@ RIGHT = {
         numerical_nditer,
         NumericalObject(),
         numerical_steps_back,
+        numerical_in_flat_view,
     ],
     "softmax_backward": [soft_formula, soft_jacobian, soft_einsum, soft_loops, soft_torch],
     "attention_backward": [
@@ -501,7 +639,14 @@ RIGHT = {
         attention_loops,
         AttentionObject(),
     ],
-    "layer_norm_backward": [norm_three_means, norm_chain, norm_jacobian, norm_autograd, NormObject()],
+    "layer_norm_backward": [
+        norm_three_means,
+        norm_chain,
+        norm_jacobian,
+        norm_autograd,
+        NormObject(),
+        norm_one_row_too,
+    ],
 }
 
 WRONG = {
@@ -517,6 +662,10 @@ WRONG = {
         (numerical_sign, "sign"),
         (numerical_rows, "first_axis_only"),
         (numerical_precedence, "multiplied_by_eps"),
+        (numerical_two_axes, "fixed_number_of_dimensions"),
+        (numerical_returns_early, "first_entry_only"),
+        (numerical_alias, "no_difference"),
+        (numerical_copies_outside, "copied_once"),
     ],
     "softmax_backward": [
         (soft_diagonal, "diagonal_only"),
@@ -532,6 +681,8 @@ WRONG = {
         (soft_matrix_only, "fixed_number_of_dimensions"),
         (soft_in_place, "changes_its_input"),
         (soft_one_sided, None),
+        (soft_product_mean, "product_averaged"),
+        (soft_jacobian_row, "own_weight_in_sum"),
     ],
     "attention_backward": [
         (attention_no_scale, "no_scale"),
@@ -550,6 +701,9 @@ WRONG = {
         (attention_over_queries, "softmax_over_queries"),
         (attention_value_scaled, "scaled_value"),
         (attention_with_output, "output_too"),
+        (attention_dq_twice, "scale_twice_in_query"),
+        (attention_negative, "all_negative"),
+        (attention_value_from_ds, "value_from_grad_scores"),
     ],
     "layer_norm_backward": [
         (norm_no_mean, "mean_constant"),
@@ -572,5 +726,12 @@ WRONG = {
         (norm_raw_dgamma, "dgamma_uses_x"),
         (norm_batch, "over_first_axis"),
         (norm_in_place, "changes_its_input"),
+        (norm_rows_only, "needs_an_axis_before_the_last"),
+        (norm_sums_a_row, None),
+        (norm_by_length, "variance_term_over_length"),
+        (norm_by_rows, "divided_by_first_size"),
+        (norm_bessel, "variance_term_bessel"),
+        (norm_rms, "no_mean_at_all"),
+        (norm_whole_array, "over_everything"),
     ],
 }
