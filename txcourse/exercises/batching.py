@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
+from txcourse.checking.guard import CandidateError
 from txcourse.solutions import batching as solutions
 
 # -- collate ---------------------------------------------------------------------------------------------------------
@@ -24,12 +26,17 @@ _COLLATE = (
     Mistake("eos_replaces_last", "end", "eos stands in the place of each sequence's last id; it comes after it."),
     Mistake("eos_id_ignored", "end", "Sequences end with id 2 whatever `eos_id` is."),
     Mistake("eos_after_padding", "end", "eos stands after the padding; it comes right after the sequence."),
-    Mistake("longest_without_eos", "end", "The longest rows have no eos: the batch is one column too narrow, or eos is written only where there is padding."),
     Mistake("eos_only_in_longest", "end", "Only the longest rows have eos; every row has one."),
+    Mistake("bos_left_out_where_there", "start", "bos is left out where a sequence begins with that id already; every row gets one more."),
+    Mistake("eos_left_out_where_there", "end", "eos is left out where a sequence ends with that id already; every row gets one more."),
+    Mistake("eos_twice", "end", "There are two eos after each sequence; one is asked for."),
+    Mistake("bos_twice", "start", "There are two bos before each sequence; one is asked for."),
+    Mistake("padded_after_bos", "padding", "The padding stands between bos and the sequence; it comes after eos."),
     Mistake("padded_left", "padding", "The padding stands on the left; it belongs on the right."),
     Mistake("pad_id_ignored", "padding", "Rows are padded with 0 whatever `pad_id` is."),
     Mistake("padded_with_eos", "padding", "Rows are padded with eos; they are padded with pad_id."),
     Mistake("padded_with_bos", "padding", "Rows are padded with bos; they are padded with pad_id."),
+    Mistake("longest_without_eos", "width", "The longest rows have no eos: the batch is one column too narrow, or eos is written only where there is padding."),
     Mistake("extra_column", "width", "There is one column too many: the batch is as wide as its longest row."),
     Mistake("two_extra_columns", "width", "There are two columns too many: the batch is as wide as its longest row."),
     Mistake("cut_to_shortest", "width", "Rows are cut to the shortest one; they are padded to the longest."),
@@ -64,13 +71,19 @@ def _collate_variant(on: frozenset[str]) -> Callable[..., Any]:
                 ids = ids[1:]
             if "eos_replaces_last" in on:
                 ids = ids[:-1]
-            start = [] if "no_bos" in on else [first]
+            start = [] if "no_bos" in on else [first, first] if "bos_twice" in on else [first]
+            if "bos_left_out_where_there" in on and ids[:1] == start:
+                start = []
             without = {
                 "no_eos": True,
                 "eos_after_padding": True,
                 "eos_only_in_longest": len(sequence) < longest,
             }
             end = [] if any(name in on and skipped for name, skipped in without.items()) else [last]
+            if "eos_twice" in on:
+                end = [last, last]
+            elif "eos_left_out_where_there" in on and ids[-1:] == end:
+                end = []
             rows.append([*start, *ids, *end])
         widths = [len(row) for row in rows]
         width = (
@@ -90,8 +103,10 @@ def _collate_variant(on: frozenset[str]) -> Callable[..., Any]:
         elif "reversed_rows" in on:
             rows.reverse()
         padding = [[pad] * (width - len(row)) for row in rows]
-        left = "padded_left" in on
-        rows = [[*p, *row] if left else [*row, *p] for row, p in zip(rows, padding, strict=True)]
+        before = (
+            0 if "padded_left" in on else 1 if "padded_after_bos" in on else width
+        )  # ids before the padding
+        rows = [[*row[:before], *p, *row[before:]] for row, p in zip(rows, padding, strict=True)]
         batch = torch.tensor([row[:width] + [last] * ("eos_after_padding" in on) for row in rows])
         if "length_first" in on:
             batch = batch.T
@@ -113,13 +128,15 @@ def _sequences(seed: int, n: int = 5) -> list[list[int]]:
 
 
 def _collate_probes(seed: int) -> list[Probe]:
-    with_zero = _sequences(seed)
+    with_zero, marked = _sequences(seed), _sequences(seed + 2)
     with_zero[2][1] = 0
+    marked[2], marked[4] = [7, *marked[2]], [*marked[4], 3, 3]
     return [
         Probe((_sequences(seed), 0, 1, 2)),
         Probe((_sequences(seed + 1), 5, 7, 3)),
         Probe((with_zero, 4, 6, 8)),
         Probe((_sequences(seed, 1), 0, 1, 2)),
+        Probe((marked, 5, 7, 3)),
     ]
 
 
@@ -152,6 +169,37 @@ def _collate_any_ids(c: Context) -> None:
     sequences = _sequences(c.seed)
     sequences[0][1], sequences[2][2], sequences[4][0] = 0, 7, 3
     _collate(c, " when the special ids stand in a sequence too", sequences, 0, 7, 3)
+    sequences = [[11], [7, 12, 13], [14, 15, 3], [7, 3]]
+    _collate(c, " when a sequence begins with bos or ends with eos", sequences, 0, 7, 3)
+
+
+def _collate_large(c: Context) -> None:
+    sequences = [[10, 300], [70_000 + c.seed] * 600, [130]]
+    got = c.subject.call(sequences, 0, 1, 2)
+    if isinstance(got, Tensor) and got.dtype in (torch.int8, torch.uint8, torch.int16):
+        raise Wrong(
+            f"{got.dtype} holds no number above {torch.iinfo(got.dtype).max}, and larger ids are changed; use torch.long.",
+            "narrow_integers",
+        )
+    _whole(got)
+    c.expect(
+        got,
+        c.reference(sequences, 0, 1, 2),
+        "the batch of a long row with ids near 70,000",
+        axes="batch position",
+    )
+
+
+def _collate_empty(c: Context) -> None:
+    try:
+        got = c.subject.call([[10, 11], [], [12]], 0, 1, 2)
+    except CandidateError:  # nobody asks for such a row
+        return
+    if isinstance(got, Tensor) and len(got) < 3:
+        raise Wrong(
+            "A sequence without any id is a row too, bos and eos; yours leaves it out.",
+            "drops_empty_sequences",
+        )
 
 
 def _collate_kept(c: Context) -> None:
@@ -179,6 +227,9 @@ _SHIFT = (
     Mistake("input_right_padded", "shift", "The input's last token is overwritten, not cut: both should have L − 1 positions."),
     Mistake("last_sequence_end_cut", "shift", "The input loses its first token too; it is tgt without its last token alone."),
     Mistake("eos_removed_from_input", "eos", "eos is replaced in the input; it may stay there, since its label is padding and does not count. The input is tgt without its last token."),
+    Mistake("first_overwritten", "eos", "The first token of the input is replaced by 1; it is the first of tgt, whatever stands there."),
+    Mistake("padding_cut", "width", "Columns with nothing but padding are cut; both have L − 1 positions, whatever tgt holds."),
+    Mistake("eos_removed_from_labels", "labels", "eos is replaced in the labels; it is the token with which the model says that it has ended, and it must be learnt."),
     Mistake("padding_relabelled", "labels", "Padding in the labels is replaced by another number (such as −100); the labels are tgt without its first token."),
     Mistake("labels_flattened", "labels", "The labels are flattened; they should be (B, L − 1)."),
     Mistake("input_only", "result", "Only the input is returned; return (input, labels)."),
@@ -190,6 +241,8 @@ _SHIFT = (
 
 def _shift_variant(on: frozenset[str]) -> Callable[..., Any]:
     def shift_target(tgt: Tensor) -> Any:
+        if "padding_cut" in on:
+            tgt = tgt[:, : int((tgt != 0).sum(1).max())]
         pad = torch.zeros_like(tgt[:, :1])
         inputs, labels = tgt[:, :-1], tgt[:, 1:]
         shifts: dict[str, Callable[[], tuple[Tensor, Tensor]]] = {
@@ -211,8 +264,12 @@ def _shift_variant(on: frozenset[str]) -> Callable[..., Any]:
         inputs, labels = next((f() for name, f in shifts.items() if name in on), (inputs, labels))
         if "eos_removed_from_input" in on:
             inputs = inputs.masked_fill(inputs == 2, 0)
+        elif "first_overwritten" in on:
+            inputs = torch.cat([torch.ones_like(inputs[:, :1]), inputs[:, 1:]], 1)
         if "padding_relabelled" in on:
             labels = labels.masked_fill(labels == 0, -100)
+        elif "eos_removed_from_labels" in on:
+            labels = labels.masked_fill(labels == 2, 0)
         elif "labels_flattened" in on:
             labels = labels.reshape(-1)
         if "floats" in on:
@@ -235,7 +292,9 @@ def _target(seed: int, rows: int = 4) -> Tensor:
 
 
 def _shift_probes(seed: int) -> list[Probe]:
-    return [Probe((_target(seed),)), Probe((_target(seed + 1, 1),)), Probe((_target(seed + 2)[:3, :5],))]
+    tgt = _target(seed)
+    wider, other_bos = functional.pad(tgt, (0, 2)), tgt.masked_fill(tgt == 1, 7)
+    return [Probe((x,)) for x in (tgt, _target(seed + 1, 1), _target(seed + 2)[:3, :5], wider, other_bos)]
 
 
 def _shift(c: Context, what: str, tgt: Tensor) -> None:
@@ -255,6 +314,8 @@ def _shift_values(c: Context) -> None:
 def _shift_last(c: Context) -> None:
     _shift(c, " of a tgt without padding or eos", _target(c.seed)[:3, :5])
     _shift(c, " of a tgt of length 2", torch.tensor([[1, 2], [1, 2]]))
+    _shift(c, " of a tgt with padding alone in its last columns", functional.pad(_target(c.seed), (0, 2)))
+    _shift(c, " of a tgt with 7 as bos", _target(c.seed).masked_fill(_target(c.seed) == 1, 7))
 
 
 def _shift_kept(c: Context) -> None:
@@ -466,9 +527,10 @@ def _token_seed(c: Context) -> None:
         _check_every_once(batches, lengths, 200)
         longest = [max(lengths[i] for i in b) for b in batches]
         if batches == plain or longest in (sorted(longest), sorted(longest, reverse=True)):
-            if seed == 0 and of_seeds[1] != plain:
+            if seed == 0 and batches == plain and of_seeds[1] != plain:
                 raise Wrong(
-                    "seed=0 has no effect: 0 is a seed too; test `seed is not None`.", "seed_0_ignored"
+                    "seed=0 changes nothing, seed=1 does. 0 is a seed too (`if seed:` takes it for none, `if seed is not None:` does not).",
+                    "seed_0_ignored",
                 )
             raise Wrong(
                 "With a seed the order of the batches should be shuffled; yours goes by length.",
@@ -481,6 +543,12 @@ def _token_seed(c: Context) -> None:
                 "seed_shuffles_examples",
             )
         _check_size(batches, lengths, 200)
+        if {frozenset(b) for b in batches} != {frozenset(b) for b in plain}:
+            raise Wrong(
+                f"With seed={seed} other examples stand together than without a seed. Only the order of the batches should be "
+                "shuffled; what stands together stays together.",
+                "seed_regroups",
+            )
     if all(batches == of_seeds[0] for batches in of_seeds.values()):
         raise Wrong("All seeds give the same order.", "seed_fixed")
 
@@ -514,6 +582,8 @@ EXERCISES = (
             Test("ids", "uses pad_id, bos_id and eos_id as given", _collate_ids),
             Test("equal", "takes one sequence, and sequences of equal length", _collate_equal, crash="crashes_without_padding"),
             Test("any_ids", "keeps every id of the sequences", _collate_any_ids),
+            Test("large", "takes long sequences and large ids", _collate_large, crash="large_ids_fail"),
+            Test("empty", "leaves out no sequence", _collate_empty),
             Test("inputs_kept", "leaves the sequences as they were", _collate_kept),
         ),
         mistakes=_COLLATE,
@@ -533,7 +603,7 @@ EXERCISES = (
         reference=solutions.shift_target,
         tests=(
             Test("values", "labels[t] is the token after input[t]", _shift_values),
-            Test("last", "cuts the last position whatever stands there", _shift_last),
+            Test("last", "cuts one position, whatever stands there and elsewhere", _shift_last),
             Test("inputs_kept", "leaves tgt as it was", _shift_kept),
         ),
         mistakes=_SHIFT,

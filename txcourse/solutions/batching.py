@@ -30,7 +30,7 @@ def token_batches(lengths: Sequence[int], max_tokens: int, seed: int | None = No
     """Group examples of like length into batches: lists of indices into `lengths`, every example once.
 
     The number of examples times the longest of them is at most max_tokens, unless a single example
-    exceeds it, which is then alone. At most 10 % of all positions are padding, and with many examples a
+    exceeds it, which is then alone. With many examples at most 10 % of all positions are padding, and a
     batch has on average at least max_tokens / 5 tokens without it. The same call gives the same batches.
     A seed shuffles their order.
 

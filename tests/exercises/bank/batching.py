@@ -44,6 +44,17 @@ class CollateObject:
         return torch.from_numpy(rows)
 
 
+def collate_sentinel(sequences, pad_id, bos_id, eos_id):
+    batch = collate_filled(sequences, -1, bos_id, eos_id)
+    return batch.masked_fill(batch < 0, pad_id)
+
+
+def collate_cat(sequences, pad_id, bos_id, eos_id):
+    bos, eos = torch.tensor([bos_id]), torch.tensor([eos_id])
+    rows = [torch.cat([bos, torch.tensor(s), eos]) for s in sequences]
+    return pad_sequence(rows, batch_first=True, padding_value=pad_id)
+
+
 def collate_no_eos(sequences, pad_id, bos_id, eos_id):
     rows = [[bos_id] + s for s in sequences]
     longest = max(len(r) for r in rows)
@@ -115,6 +126,46 @@ def collate_returns_lists(sequences, pad_id, bos_id, eos_id):
 
 def collate_swapped_marks(sequences, pad_id, bos_id, eos_id):
     return collate_lists(sequences, pad_id, eos_id, bos_id)
+
+
+def collate_marks_once(sequences, pad_id, bos_id, eos_id):
+    rows = []
+    for s in sequences:
+        start = [] if s[:1] == [bos_id] else [bos_id]
+        rows.append(start + s + ([] if s[-1:] == [eos_id] else [eos_id]))
+    longest = max(len(r) for r in rows)
+    return torch.tensor([r + [pad_id] * (longest - len(r)) for r in rows])
+
+
+def collate_eos_once(sequences, pad_id, bos_id, eos_id):
+    rows = [s if s[-1:] == [eos_id] else [*s, eos_id] for s in sequences]
+    longest = max(len(r) for r in rows)
+    return torch.tensor([[bos_id] + r + [pad_id] * (longest - len(r)) for r in rows])
+
+
+def collate_bytes(sequences, pad_id, bos_id, eos_id):
+    return collate_lists(sequences, pad_id, bos_id, eos_id).to(torch.uint8)
+
+
+def collate_bytes_at_once(sequences, pad_id, bos_id, eos_id):
+    return torch.tensor(collate_lists(sequences, pad_id, bos_id, eos_id).tolist(), dtype=torch.uint8)
+
+
+def collate_cuts_at_64(sequences, pad_id, bos_id, eos_id):
+    return collate_lists(sequences, pad_id, bos_id, eos_id)[:, :64]
+
+
+def collate_drops_empty(sequences, pad_id, bos_id, eos_id):
+    return collate_lists([s for s in sequences if s], pad_id, bos_id, eos_id)
+
+
+def collate_two_ends(sequences, pad_id, bos_id, eos_id):
+    return collate_lists([[*s, eos_id] for s in sequences], pad_id, bos_id, eos_id)
+
+
+def collate_pads_after_bos(sequences, pad_id, bos_id, eos_id):
+    longest = max(len(s) for s in sequences)
+    return torch.tensor([[bos_id] + [pad_id] * (longest - len(s)) + s + [eos_id] for s in sequences])
 
 
 # -- shift -----------------------------------------------------------------------------------------------------------
@@ -191,6 +242,22 @@ def shift_drops_eos(tgt):
     inputs = tgt[:, :-1].clone()
     inputs[inputs == 2] = 0
     return inputs, tgt[:, 1:]
+
+
+def shift_first_is_1(tgt):
+    bos = torch.ones_like(tgt[:, :1])
+    return torch.cat([bos, tgt[:, 1:-1]], 1), tgt[:, 1:]
+
+
+def shift_cuts_padding(tgt):
+    tgt = tgt[:, : int((tgt != 0).sum(1).max())]
+    return tgt[:, :-1], tgt[:, 1:]
+
+
+def shift_eos_not_learnt(tgt):
+    labels = tgt[:, 1:].clone()
+    labels[labels == 2] = 0
+    return tgt[:, :-1], labels
 
 
 def shift_in_place(tgt):
@@ -335,6 +402,26 @@ def batches_nothing(lengths, max_tokens, seed=None):
     batches_greedy(lengths, max_tokens, seed)
 
 
+def batches_regrouped(lengths, max_tokens, seed=None):
+    order = list(range(len(lengths)))
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    of_order = batches_greedy([lengths[i] for i in order], max_tokens, seed)
+    return [[order[k] for k in batch] for batch in of_order]
+
+
+def batches_shuffled_inside(lengths, max_tokens, seed=None):
+    batches = batches_greedy(lengths, max_tokens)
+    for batch in batches if seed is not None else ():
+        random.Random(seed).shuffle(batch)
+    return batches
+
+
+def batches_turned_by_seed(lengths, max_tokens, seed=None):
+    batches = batches_greedy(lengths, max_tokens)
+    return batches if seed is None else batches[::-1]
+
+
 def batches_one_seed(lengths, max_tokens, seed=None):
     return batches_greedy(lengths, max_tokens, None if seed is None else 1)
 
@@ -356,7 +443,15 @@ def _over(batch, i, lengths, limit):
 _B = _batches
 
 RIGHT = {
-    "collate": [collate_lists, collate_filled, collate_library, collate_zip, CollateObject()],
+    "collate": [
+        collate_lists,
+        collate_filled,
+        collate_library,
+        collate_zip,
+        CollateObject(),
+        collate_sentinel,
+        collate_cat,
+    ],
     "shift_target": [shift_slices, shift_copies, shift_loops, ShiftObject(), shift_roll],
     "token_batches": [batches_greedy, batches_longest_first, batches_by_exact_length, BatchesObject()],
 }
@@ -376,6 +471,14 @@ WRONG = {
         (collate_float, "floats"),
         (collate_returns_lists, "returns_list"),
         (collate_swapped_marks, "starts_with_eos+ends_with_bos"),
+        (collate_marks_once, "bos_left_out_where_there+eos_left_out_where_there"),
+        (collate_eos_once, "eos_left_out_where_there"),
+        (collate_bytes, "narrow_integers"),
+        (collate_bytes_at_once, "large_ids_fail"),
+        (collate_cuts_at_64, None),
+        (collate_drops_empty, "drops_empty_sequences"),
+        (collate_two_ends, "eos_twice"),
+        (collate_pads_after_bos, "padded_after_bos"),
     ],
     "shift_target": [
         (shift_swapped, "exchanged"),
@@ -390,6 +493,9 @@ WRONG = {
         (shift_labels_only, "labels_only"),
         (shift_drops_eos, "eos_removed_from_input"),
         (shift_in_place, "changes_its_input"),
+        (shift_first_is_1, "first_overwritten"),
+        (shift_cuts_padding, "padding_cut"),
+        (shift_eos_not_learnt, "eos_removed_from_labels"),
     ],
     "token_batches": [
         (_B(order="as given", over=_over), "lengths_not_grouped"),
@@ -415,6 +521,9 @@ WRONG = {
         (batches_generator, "returns_generator"),
         (batches_nothing, "returns_nothing"),
         (batches_one_seed, "seed_fixed"),
+        (batches_regrouped, "seed_regroups"),
+        (batches_shuffled_inside, "seed_does_not_shuffle"),
+        (batches_turned_by_seed, "seed_does_not_shuffle"),
         (batches_loop_forever, "does_not_end"),
     ],
 }
