@@ -9,8 +9,26 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
+from txcourse.checking.guard import CandidateError
 from txcourse.exercises.attention import unchanged
 from txcourse.solutions import efficient_attention as solutions
+
+# PyTorch functions with which numbers leave it: what is computed elsewhere has no gradient, and is allowed.
+_LEAVING = {"numpy", "__array__", "item", "tolist", "__float__", "tensor"}
+
+
+def _gradients(c: Context, *args: object, wrt: dict[str, int], exact: float = 1e-6) -> None:
+    """Of what PyTorch computes, no part may be cut off from the inputs. When PyTorch itself refuses the gradient, since a
+    tensor was changed in place or leaves it, nobody is misled."""
+    try:
+        c.same_gradients(*args, wrt=wrt, rtol=exact, atol=exact)
+    except CandidateError as error:
+        if type(error.error) is not RuntimeError:
+            raise
+    except Wrong as wrong:
+        if wrong.mistake != "gradient_cut_off" or not _LEAVING & set(c.subject.functions(*args)):
+            raise
+
 
 # -- a local window --------------------------------------------------------------------------------------------------
 
@@ -328,8 +346,16 @@ def _linear_average(c: Context) -> None:
     query, key, value = _linear_inputs(c.seed)
     value = torch.full_like(value, 2.0)
     for causal in (False, True):
+        what = f"the average of values that are all 2 (causal={causal})"
+        c.expect(c.subject.call(query, key, value, causal), value, what, axes=_AXES, atol=1e-5)
+    # Draws the line for a number added to the sum: 1e-5 passes whatever the seed, 1e-4 never.
+    key = torch.full((1, 1, 2, 5), -40.0)  # φ is 0
+    key[..., 0, 0] = 1.0  # φ is 2
+    query, value = key[..., :1, :].expand_as(key), torch.full_like(key, 2.0)
+    for causal in (False, True):
         got = c.subject.call(query, key, value, causal)
-        c.expect(got, value, f"the average of values that are all 2 (causal={causal})", axes=_AXES)
+        what = "the average of values that are all 2, where φ(q) · φ(k) sum to 4,"
+        c.expect(got, value, what, axes=_AXES, rtol=0.0, atol=1e-5)
 
 
 def _linear_length_one(c: Context) -> None:
@@ -338,14 +364,25 @@ def _linear_length_one(c: Context) -> None:
 
 
 def _linear_dtype(c: Context) -> None:
-    inputs = _linear_inputs(c.seed, torch.float64)
+    query, key, value = _linear_inputs(c.seed, torch.float64)
+    inputs = [
+        query + 100,
+        key + 100,
+        value,
+    ]  # with sums so large that a tiny number added to them does not show
     for causal in (False, True):
         got = c.subject.call(*inputs, causal, _key_mask(c.seed))
         if isinstance(got, Tensor) and got.dtype != torch.float64:
             raise Wrong(
                 f"For float64 inputs the output should be float64; yours is {got.dtype}.", "wrong_dtype"
             )
-        _linear(c, causal, _key_mask(c.seed), inputs=inputs, exact=1e-6)
+        _linear(c, causal, _key_mask(c.seed), inputs=inputs, exact=1e-9)
+
+
+def _linear_gradients(c: Context) -> None:
+    inputs, mask = _linear_inputs(c.seed, torch.float64, length=4), _key_mask(c.seed, 4)
+    for more in ((), (True,), (False, mask), (True, mask)):
+        _gradients(c, *inputs, *more, wrt={"query": 0, "key": 1, "value": 2}, exact=1e-4)
 
 
 def _linear_kept(c: Context) -> None:
@@ -369,7 +406,8 @@ _ONLINE = (
     Mistake("rescale_inverted", "rescale", "You rescale by exp(new − old maximum); it is exp(old − new maximum), at most 1."),
     Mistake("new_block_rescaled", "rescale", "You multiply the new block's part by exp(old − new maximum); it is what was summed before that needs it."),
     Mistake("no_maximum", "maximum", "Large scores overflow: exp(score) is taken without subtracting the maximum."),
-    Mistake("maximum_starts_at_zero", "maximum", "Your running maximum starts at 0: when all scores are far below 0, every exponential is 0 and you divide 0 by 0. Start at −inf."),
+    Mistake("maximum_starts_at_zero", "maximum", "Your running maximum starts at 0, or not far below: when all scores are far below it, every exponential is 0 and you divide 0 by 0. Start at −inf."),
+    Mistake("maximum_starts_too_high", "maximum", "Your running maximum starts at a number that all scores can be far below: every exponential is then 0, and you divide 0 by 0. Start at −inf."),
     Mistake("maximum_over_queries", "maximum", "Your maximum is taken over the queries too; each query has its own, else a query with low scores divides 0 by 0."),
     Mistake("maximum_not_running", "maximum", "You keep the maximum of the newest block, not the largest so far: when it falls, exp(old − new) overflows."),
     Mistake("no_division", "sum", "The division by the running sum at the end is missing."),
@@ -407,6 +445,8 @@ def _online_variant(on: frozenset[str]) -> Callable[..., Tensor]:
         if "last_block_only" in on:
             starts = starts[-1:]
         start = 0.0 if {"no_maximum", "maximum_starts_at_zero"} & on else -math.inf
+        if "maximum_starts_too_high" in on:
+            start = -1e4
         top = torch.full_like(query[..., :1], start)
         total, output = torch.zeros_like(top), torch.zeros_like(query)
         alone = []
@@ -455,9 +495,11 @@ def _online_inputs(seed: int, dtype: torch.dtype = torch.float32, keys: int = 11
     return [2.0 * query, 1.5 * key, value]
 
 
-def _shifted(seed: int, rows: tuple[float, ...], falling: bool = False) -> list[Tensor]:
+def _shifted(
+    seed: int, rows: tuple[float, ...], falling: bool = False, dtype: torch.dtype = torch.float32
+) -> list[Tensor]:
     """Inputs whose scores are, row by row, near the given numbers; `falling`: and of the other sign for later keys."""
-    query, key, value = _online_inputs(seed)
+    query, key, value = _online_inputs(seed, dtype)
     query[..., 0] = torch.tensor(rows).repeat(5)[:5] * 2.0  # times 1 / √4
     key[..., 0] = 1.0
     if falling:
@@ -465,7 +507,7 @@ def _shifted(seed: int, rows: tuple[float, ...], falling: bool = False) -> list[
     return [query, key, value]
 
 
-_UP, _DOWN, _APART = (200.0,), (-200.0,), (150.0, -150.0)
+_UP, _DOWN, _APART, _DEEP = (200.0,), (-200.0,), (150.0, -150.0), (-2e6,)
 
 
 def _online_probes(seed: int) -> list[Probe]:
@@ -474,6 +516,7 @@ def _online_probes(seed: int) -> list[Probe]:
         *(Probe((*inputs, block)) for block in (1, 3, 4, 11, 20)),
         *(Probe((*_shifted(seed, rows), 4)) for rows in (_UP, _DOWN, _APART)),
         Probe((*_shifted(seed, _UP, falling=True), 4)),
+        Probe((*_shifted(seed, _DEEP, dtype=torch.float64), 4)),
     ]
 
 
@@ -494,27 +537,44 @@ def _online_blocks(c: Context) -> None:
 
 
 def _online_stable(c: Context) -> None:
-    found = {
-        "no_maximum": _shifted(c.seed, _UP),
-        "maximum_starts_at_zero": _shifted(c.seed, _DOWN),
-        "maximum_over_queries": _shifted(c.seed, _APART),
-        "maximum_not_running": _shifted(c.seed, _UP, falling=True),
+    cases = {
+        "near 200": _shifted(c.seed, _UP),
+        "near −200": _shifted(c.seed, _DOWN),
+        "near 150 for some queries and near −150 for the others": _shifted(c.seed, _APART),
+        "near 200 for the first keys and near −200 for later ones": _shifted(c.seed, _UP, falling=True),
+        "near −2,000,000": _shifted(c.seed, _DEEP, dtype=torch.float64),
     }
-    sentences = {m.id: m.sentence for m in _ONLINE}
-    for mistake, inputs in found.items():
+    for scores, inputs in cases.items():
         got = c.subject.call(*inputs, 4)
         if isinstance(got, Tensor) and got.shape == inputs[0].shape and not bool(got.isfinite().all()):
-            raise Wrong(f"Your output is not finite. {sentences[mistake]}", mistake)
+            raise Wrong(f"With scores {scores} your output is not finite.")
         _online(c, inputs, 4, 1e-4)
 
 
 def _online_never_whole(c: Context) -> None:
-    n_queries, n_keys = 8, 64
+    n_queries, n_keys, block = 16, 128, 8
     inputs = [c.randn(1, 1, n, 1) for n in (n_queries, n_keys, n_keys)]
-    largest = c.subject.largest(*inputs, 4)
-    if largest >= n_queries * n_keys:
-        text = f"For {n_queries} queries, {n_keys} keys and block = 4 your code makes a tensor of {largest} numbers, as many as all scores together; a block has {n_queries} × 4 of them."
-        raise Wrong(text, "all_scores_at_once")
+    largest, scores = c.subject.largest(*inputs, block), n_queries * block
+    if largest > 4 * scores:  # some more: keys and values side by side, or the maxima of all blocks
+        text = f"For {n_queries} queries, {n_keys} keys and block = {block} your code makes a tensor of {largest:,} numbers; a block has {n_queries} × {block} = {scores} scores."
+        raise Wrong(
+            text, "all_scores_at_once" if largest >= n_queries * n_keys else "more_scores_than_a_block"
+        )
+
+
+def _online_over_keys(c: Context) -> None:
+    """Rows of all keys, for a few queries at a time, are no larger than a block when those are few enough."""
+    few, more_queries, more_keys = (
+        len(c.subject.functions(*(c.randn(1, 1, n, 1) for n in sizes), 2))
+        for sizes in ((2, 2, 2), (8, 2, 2), (2, 12, 12))
+    )
+    if more_keys == few < more_queries:
+        text = "Your code takes more steps for more queries and none for more keys: it goes through the queries, and scores all keys for each. Cut keys and values into blocks, and score each block for all queries."
+        raise Wrong(text, "blocks_of_queries")
+
+
+def _online_gradients(c: Context) -> None:
+    _gradients(c, *_online_inputs(c.seed, torch.float64), 4, wrt={"query": 0, "key": 1, "value": 2})
 
 
 def _online_kept(c: Context) -> None:
@@ -541,6 +601,12 @@ _SCAN = (
     Mistake("a_negative_exponentiated", "a", "The state is multiplied by exp(−a); here `a` is the factor itself."),
     Mistake("a_sigmoid", "a", "The state is multiplied by sigmoid(a); here `a` is the factor itself."),
     Mistake("a_squared", "a", "The state is multiplied by a²: `a` acts twice in each step."),
+    Mistake("a_plus_one", "a", "The state is multiplied by 1 + a: the old state stands alone as well. h_t = a ⊙ h_{t−1} + b x_t."),
+    Mistake("a_times_b", "a", "The state is multiplied by a ⊙ b; it should be `a` alone, and x_t is multiplied by `b`."),
+    Mistake("a_and_b_exchanged", "a", "`a` and `b` are exchanged: `a` multiplies the old state, `b` the new input."),
+    Mistake("a_and_c_exchanged", "a", "`a` and `c` are exchanged: `a` multiplies the old state, `c` reads the new one out."),
+    Mistake("b_for_a", "a", "The old state is multiplied by `b`; it should be `a`."),
+    Mistake("c_for_a", "a", "The old state is multiplied by `c`; it should be `a`."),
     Mistake("moving_average", "b", "The input enters with (1 − a) b; here it is b alone."),
     Mistake("b_ignored", "b", "`b` has no effect."),
     Mistake("b_twice", "b", "`b` acts twice."),
@@ -570,8 +636,16 @@ _SCAN = (
 
 def _scan_variant(on: frozenset[str]) -> Callable[..., Tensor]:
     def state_space_scan(a: Tensor, b: Tensor, c: Tensor, x: Tensor) -> Tensor:
+        if "a_and_b_exchanged" in on:
+            a, b = b, a
+        if "a_and_c_exchanged" in on:
+            a, c = c, a
         factors: dict[str, Callable[[], Tensor]] = {
             "a_ignored": lambda: torch.ones_like(a),
+            "a_plus_one": lambda: 1 + a,
+            "a_times_b": lambda: a * b,
+            "b_for_a": lambda: b,
+            "c_for_a": lambda: c,
             "a_absolute": a.abs,
             "a_exponentiated": a.exp,
             "a_negative_exponentiated": lambda: (-a).exp(),
@@ -671,7 +745,7 @@ def _scan_signs(c: Context) -> None:
     inputs = _scan_inputs(c.seed, signs=True)
     got = c.subject.call(*inputs)
     if isinstance(got, Tensor) and not bool(got.isfinite().all()):
-        raise Wrong("With a negative number or 0 in `a` your output is not finite (a logarithm, or a division by a power of it?).", "only_positive_a")  # fmt: skip
+        raise Wrong("With a negative number and 0 in `a` your output is not finite: there, a logarithm of `a` is not, nor a division by its powers.", "only_positive_a")  # fmt: skip
     _scan(c, inputs, "y for `a` with a negative number and 0")
     a, *rest = inputs
     _scan(c, [torch.ones_like(a), *rest], "y for `a` = 1")
@@ -681,10 +755,7 @@ def _scan_long(c: Context) -> None:
     inputs = _scan_inputs(c.seed, length=300)
     got = c.subject.call(*inputs)
     if isinstance(got, Tensor) and not bool(got.isfinite().all()):
-        raise Wrong(
-            "For 300 positions your output is not finite: a power of 1 / a overflows.",
-            "overflows_for_long_inputs",
-        )
+        raise Wrong("For 300 positions and |a| < 1 your output is not finite: something in it grows from position to position.", "overflows_for_long_inputs")  # fmt: skip
     _scan(c, inputs, "y for 300 positions", 1e-4)
 
 
@@ -707,6 +778,11 @@ def _scan_twice(c: Context) -> None:
     if isinstance(first, Tensor) and not torch.equal(first, second):
         raise Wrong("A second call with the same inputs gives another result: the state is kept between calls.", "state_kept_between_calls")  # fmt: skip
     unchanged(c, *inputs)
+
+
+def _scan_gradients(c: Context) -> None:
+    wrt = {"a": 0, "b": 1, "c": 2, "x": 3}
+    _gradients(c, *_scan_inputs(c.seed, torch.float64), wrt=wrt)
 
 
 _exercise = partial(Exercise, notebook="16_efficient_attention")
@@ -753,6 +829,7 @@ EXERCISES = (
             Test("length_one", "works for a single position", _linear_length_one, crash="crashes_at_length_1"),
             Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _linear_kept, crash="needs_contiguous_input"),
             Test("dtype", "works in double precision", _linear_dtype, crash="fixed_dtype"),
+            Test("gradients", "lets the gradient through", _linear_gradients),
         ),
         mistakes=_LINEAR,
         variant=_linear_variant,
@@ -774,9 +851,11 @@ EXERCISES = (
             Test("one_block", "equals softmax(QKᵀ/√d)V when one block holds all keys", _online_whole),
             Test("blocks", "equals it with several blocks, the last one shorter", _online_blocks, crash="crashes_with_several_blocks"),
             Test("stable", "stays finite and right for scores far above and below 0", _online_stable),
-            Test("never_whole", "never holds all scores at once", _online_never_whole),
+            Test("never_whole", "makes no tensor of more scores than those of a block", _online_never_whole),
+            Test("over_keys", "goes through the keys", _online_over_keys),
             Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _online_kept, crash="needs_contiguous_input"),
             Test("dtype", "works in double precision", _online_dtype, crash="fixed_dtype"),
+            Test("gradients", "lets the gradient through", _online_gradients),
         ),
         mistakes=_ONLINE,
         variant=_online_variant,
@@ -802,6 +881,7 @@ EXERCISES = (
             Test("small", "works for one position and for a state of one number", _scan_small, crash="crashes_at_length_1"),
             Test("twice", "keeps nothing between calls and leaves its inputs as they were", _scan_twice),
             Test("dtype", "works in double precision", _scan_dtype, crash="fixed_dtype"),
+            Test("gradients", "lets the gradient through", _scan_gradients),
         ),
         mistakes=_SCAN,
         variant=_scan_variant,

@@ -131,6 +131,9 @@ class RemoteSubject(Subject):
             raise _unusable()
         return found
 
+    def functions(self, *args: Any, **kwargs: Any) -> list[str]:
+        return _texts(self._call("functions", args, kwargs))
+
     def gradients(
         self, *args: Any, wrt: Sequence[int], seed: int = 0, output: int | None = None, **kwargs: Any
     ) -> tuple[Any, list[Tensor]]:
@@ -199,6 +202,9 @@ class RemoteModule(ModuleSubject):
     def sharpen(self, tables: Sequence[Tensor]) -> None:
         if tables:
             self._call("sharpen", list(tables))
+
+    def usual_eps(self, eps: float) -> None:
+        self._call("usual_eps", eps)
 
     def parameters(self) -> list[tuple[str, tuple[int, ...]]]:
         return self._named("parameters")

@@ -32,7 +32,7 @@ def linear_attention(
     Output i is the sum over j of (φ(q_i) · φ(k_j)) v_j, divided by the sum over the same j of
     φ(q_i) · φ(k_j). j runs over all positions, or over j ≤ i when `causal`; those with key_mask False are
     left out of both sums (True means "may attend"). Nothing is scaled by √d. Every query is taken to have
-    at least one key left.
+    at least one key left. Computed with PyTorch, it lets the gradient through.
     Shapes: query, key, value (B, h, T, d), key_mask (B, T) → (B, h, T, d).
 
     Source: Katharopoulos et al. (2020), sections 3.2 and 3.3, equations 4 to 12.
@@ -63,7 +63,7 @@ def online_softmax_attention(
     No tensor of scores is larger than (T_q, block). For each query a running maximum of the
     scores, the running sum of exp(score − maximum) and the running output are kept; when a block raises
     the maximum, sum and output are scaled down to it. The last block may be shorter. Finite however large
-    the scores are.
+    the scores are. Computed with PyTorch, it lets the gradient through.
     Shapes: query (B, h, T_q, d), key and value (B, h, T_k, d) → (B, h, T_q, d).
 
     Source: Milakov and Gimelshein (2018), algorithm 3; Dao et al. (2022), section 3.1.
@@ -91,7 +91,7 @@ def state_space_scan(
     """A diagonal state-space layer as a recurrence: h_t = a ⊙ h_{t−1} + b x_t, h_{−1} = 0, y_t = c · h_t.
 
     The input is one number per position, the state n numbers. a, b and c are real; a may be negative,
-    zero or 1.
+    zero or 1. Computed with PyTorch, it lets the gradient through.
     Shapes: a, b, c (n), x (B, T) → y (B, T).
 
     Source: Gu, Goel and Ré (2022), section 2.3, equation 3, with a diagonal matrix.

@@ -169,6 +169,30 @@ def linear_value_with_one(query, key, value, causal=False, key_mask=None):
     return o[..., :-1] / o[..., -1:]
 
 
+def linear_numpy(query, key, value, causal=False, key_mask=None):
+    q, k = (
+        np.where(m > 0, m + 1, np.exp(np.minimum(m, 0)))
+        for m in (query.detach().numpy(), key.detach().numpy())
+    )
+    w = q @ k.swapaxes(-1, -2)
+    if key_mask is not None:
+        w = w * key_mask.numpy()[:, None, None]
+    if causal:
+        w = np.tril(w)
+    return torch.from_numpy(w @ value.detach().numpy() / w.sum(-1, keepdims=True))
+
+
+def linear_larger_epsilon(query, key, value, causal=False, key_mask=None):
+    return linear_epsilon(query, key, value, causal, key_mask, eps=1e-5)
+
+
+def linear_hidden_before_phi(query, key, value, causal=False, key_mask=None):
+    """φ(−10⁹) is exactly 0."""
+    if key_mask is not None:
+        key = key.masked_fill(~key_mask[:, None, :, None], -1e9)
+    return linear_quadratic(query, key, value, causal)
+
+
 # -- linear_attention: wrong -----------------------------------------------------------------------------------------
 
 
@@ -260,6 +284,28 @@ def linear_float(query, key, value, causal=False, key_mask=None):
     return linear_quadratic(query.float(), key.float(), value.float(), causal, key_mask)
 
 
+def linear_float_inside(query, key, value, causal=False, key_mask=None):
+    return linear_float(query, key, value, causal, key_mask).to(query.dtype)
+
+
+def linear_large_epsilon(query, key, value, causal=False, key_mask=None):
+    return linear_epsilon(query, key, value, causal, key_mask, eps=1e-4)
+
+
+@torch.no_grad()
+def linear_no_grad(query, key, value, causal=False, key_mask=None):
+    return linear_quadratic(query, key, value, causal, key_mask)
+
+
+def linear_sum_detached(query, key, value, causal=False, key_mask=None):
+    if causal:
+        return linear_quadratic(query, key, value, causal, key_mask)
+    q, k = F.elu(query) + 1, F.elu(key) + 1
+    if key_mask is not None:
+        k = k * key_mask[:, None, :, None]
+    return q @ (k.mT @ value) / (q @ k.sum(2)[..., None]).detach()
+
+
 def linear_in_place(query, key, value, causal=False, key_mask=None):
     if key_mask is not None:
         value *= key_mask[:, None, :, None]
@@ -307,6 +353,10 @@ LINEAR_WRONG = [
     (linear_efficient, "softmax_features"),
     (linear_default_causal, "causal_by_default"),
     (linear_float, "wrong_dtype"),
+    (linear_float_inside, None),
+    (linear_large_epsilon, None),
+    (linear_no_grad, "gradient_cut_off"),
+    (linear_sum_detached, "wrong_gradient"),
     (linear_in_place, "changes_its_input"),
     (linear_mask_rows, "mask_on_queries"),
     (linear_mask_only_without_causal, "mask_ignored_when_causal"),
@@ -373,6 +423,41 @@ def online_in_place(query, key, value, block, scale=None):
         out.mul_(c).add_(s @ value[:, :, i : i + block])
         i += block
     return out.div_(total)
+
+
+def online_list_of_scores(query, key, value, block):
+    """All scores at last, but never in one tensor."""
+    scores = [query @ k.mT / math.sqrt(query.size(-1)) for k in key.split(block, -2)]
+    m = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
+    weights = [(s - m).exp() for s in scores]
+    weighted = sum(w @ v for w, v in zip(weights, value.split(block, -2), strict=True))
+    return weighted / sum(w.sum(-1, keepdim=True) for w in weights)
+
+
+def online_one_key_at_a_time(query, key, value, block):
+    return online_range(query, key, value, 1)
+
+
+def online_maximum_detached(query, key, value, block):
+    """What is subtracted cancels, and so does its gradient."""
+    m, total, out = -1e9, 0.0, 0.0
+    for k, v in zip(key.split(block, 2), value.split(block, 2), strict=True):
+        s = query @ k.mT / math.sqrt(query.size(-1))
+        new = s.detach().amax(-1, keepdim=True).clamp(min=m)
+        c, p = torch.exp(m - new), torch.exp(s - new)
+        m, total, out = new, c * total + p.sum(-1, keepdim=True), c * out + p @ v
+    return out / total
+
+
+def online_numpy(query, key, value, block):
+    q, k, v = (m.detach().numpy() for m in (query, key, value))
+    m, total, out = np.full((*q.shape[:-1], 1), -np.inf, q.dtype), 0.0, 0.0
+    for i in range(0, k.shape[-2], block):
+        s = q @ k[..., i : i + block, :].swapaxes(-1, -2) / np.sqrt(q.dtype.type(q.shape[-1]))
+        new = np.maximum(m, s.max(-1, keepdims=True))
+        c, p = np.exp(m - new), np.exp(s - new)
+        m, total, out = new, c * total + p.sum(-1, keepdims=True), c * out + p @ v[..., i : i + block, :]
+    return torch.from_numpy(out / total)
 
 
 class OnlinePerHead:
@@ -491,11 +576,40 @@ def online_query_blocks(query, key, value, block):
     return torch.cat([online_whole(q, key, value, block) for q in query.split(max(block, 16), 2)], 2)
 
 
+def online_blocks_of_queries(query, key, value, block):
+    return torch.cat([online_whole(q, key, value, block) for q in query.split(block, 2)], 2)
+
+
+def online_one_query_at_a_time(query, key, value, block):
+    return torch.cat([online_whole(q, key, value, block) for q in query.split(1, 2)], 2)
+
+
+def online_larger_blocks(query, key, value, block):
+    return online_range(query, key, value, 8 * block)
+
+
+@torch.no_grad()
+def online_no_grad(query, key, value, block):
+    return online_range(query, key, value, block)
+
+
+def online_output_detached(query, key, value, block):
+    m, total, out = torch.full_like(query[..., :1], -math.inf), 0.0, torch.zeros_like(query)
+    for k, v in zip(key.split(block, 2), value.split(block, 2), strict=True):
+        s = query @ k.mT / math.sqrt(query.size(-1))
+        new = torch.maximum(m, s.amax(-1, keepdim=True))
+        c, p = (m - new).exp(), (s - new).exp()
+        m, total, out = new, c * total + p.sum(-1, keepdim=True), c * out.detach() + p @ v
+    return out / total
+
+
 ONLINE_WRONG = [
     (_online(scale=lambda q, k, n: 1.0), "no_scale"),
     (_online(scale=lambda q, k, n: q.size(-1)), "scale_by_d"),
     (_online(scale=lambda q, k, n: math.sqrt(n)), "scale_by_sqrt_keys"),
     (_online(start=0.0), "maximum_starts_at_zero"),
+    (_online(start=-1e4), "maximum_starts_too_high"),
+    (_online(start=-1e6), "maximum_starts_too_high"),
     (_online(rescale="none"), "nothing_rescaled"),
     (_online(rescale="sum"), "output_not_rescaled"),
     (_online(rescale="output"), "sum_not_rescaled"),
@@ -511,6 +625,11 @@ ONLINE_WRONG = [
     (online_whole, "all_scores_at_once"),
     (online_collects_scores, "all_scores_at_once"),
     (online_query_blocks, "all_scores_at_once"),
+    (online_blocks_of_queries, "more_scores_than_a_block"),
+    (online_one_query_at_a_time, "blocks_of_queries"),
+    (online_larger_blocks, "more_scores_than_a_block"),
+    (online_no_grad, "gradient_cut_off"),
+    (online_output_detached, "wrong_gradient"),
     (online_library, "not_allowed"),
     (online_average, "average_of_blocks"),
     (online_sum, "sum_of_blocks"),
@@ -565,6 +684,27 @@ def scan_numpy(a, b, c, x, h0=None):
             ys.append(float(np.dot(c_, h)))
         rows.append(ys)
     return torch.tensor(np.array(rows), dtype=x.dtype)
+
+
+def scan_floats(a, b, c, x):
+    """Plain Python numbers."""
+    a_, b_, c_ = (m.tolist() for m in (a, b, c))
+    y = torch.zeros(x.shape, dtype=x.dtype)
+    for i in range(x.size(0)):
+        h = [0.0] * len(a_)
+        for t in range(x.size(1)):
+            h = [u * old + v * x[i, t].item() for u, v, old in zip(a_, b_, h, strict=True)]
+            y[i, t] = sum(w * new for w, new in zip(c_, h, strict=True))
+    return y
+
+
+def scan_in_place(a, b, c, x):
+    h = x.new_zeros(x.size(0), a.size(0))
+    y = torch.empty_like(x)
+    for t in range(x.size(1)):
+        h.mul_(a).add_(x[:, t, None] * b)
+        y[:, t] = h @ c
+    return y
 
 
 def scan_matrix(a, b, c, x):
@@ -645,6 +785,14 @@ def scan_one_long_sequence(a, b, c, x):
     return torch.stack(y).view_as(x)
 
 
+def scan_c_for_a(a, b, c, x):
+    h, y = 0, []
+    for x_t in x.unbind(1):
+        h = c * h + b * x_t[:, None]
+        y.append(h @ c)
+    return torch.stack(y, 1)
+
+
 def scan_last(a, b, c, x):
     h = x.new_zeros(x.size(0), a.size(0))
     for t in range(x.size(1)):
@@ -652,7 +800,27 @@ def scan_last(a, b, c, x):
     return h @ c
 
 
+def scan_not_over_time(a, b, c, x):
+    h, y = x.new_zeros(x.size(0), a.size(0)), []
+    for x_t in x.unbind(1):
+        h = a * h.detach() + b * x_t[:, None]
+        y.append(h @ c)
+    return torch.stack(y, 1)
+
+
+@torch.no_grad()
+def scan_no_grad(a, b, c, x):
+    return scan_loop(a, b, c, x)
+
+
 SCAN_WRONG = [
+    (_scan(step=lambda h, a, b, x: b * h + a * x), "a_and_b_exchanged"),
+    (_scan(step=lambda h, a, b, x: h + a * h + b * x), "a_plus_one"),
+    (_scan(step=lambda h, a, b, x: a * b * h + b * x), "a_times_b"),
+    (_scan(step=lambda h, a, b, x: b * h + b * x), "b_for_a"),
+    (scan_c_for_a, "c_for_a"),
+    (scan_not_over_time, "wrong_gradient"),
+    (scan_no_grad, "gradient_cut_off"),
     (_scan(step=lambda h, a, b, x: h + b * x), "a_ignored"),
     (_scan(step=lambda h, a, b, x: a * (h + b * x)), "a_on_input_too"),
     (_scan(step=lambda h, a, b, x: a.exp() * h + b * x), "a_exponentiated"),
@@ -686,15 +854,31 @@ RIGHT = {
         linear_epsilon,
         linear_per_head,
         linear_value_with_one,
+        linear_numpy,
+        linear_larger_epsilon,
+        linear_hidden_before_phi,
     ],
     "online_softmax_attention": [
         online_range,
         online_logsumexp,
         online_two_passes,
         online_in_place,
+        online_list_of_scores,
+        online_one_key_at_a_time,
+        online_maximum_detached,
+        online_numpy,
         OnlinePerHead(),
     ],
-    "state_space_scan": [scan_loop, scan_convolution, scan_fft, scan_doubling, scan_numpy, scan_matrix],
+    "state_space_scan": [
+        scan_loop,
+        scan_convolution,
+        scan_fft,
+        scan_doubling,
+        scan_numpy,
+        scan_floats,
+        scan_in_place,
+        scan_matrix,
+    ],
 }
 WRONG = {
     "local_attention_mask": WINDOWS_WRONG,

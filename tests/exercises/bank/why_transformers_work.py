@@ -141,6 +141,14 @@ def path_table_one(kind, length):
     raise ValueError
 
 
+def path_dilated_to_length(length):
+    n, reach = 0, 0
+    while reach < length:
+        n += 1
+        reach += 2**n
+    return n
+
+
 def path_prints(kind, length):
     print(path_closed_forms(kind, length))
 
@@ -161,6 +169,8 @@ PATHS_WRONG = [
         "dilated_base_three",
     ),
     (_path(dilated=lambda n: n // 2), "dilation_ignored"),
+    (_path(dilated=path_dilated_to_length), "dilated_length_for_distance"),
+    (_path(dilated=lambda n: 2 * int(math.log2(n))), "dilated_doubled"),
     (_path(dilated=lambda n: int(math.log2(n)) + 1), "dilated_one_too_many"),
     (_path(attention=lambda n: n), "attention_counts_positions"),
     (_path(attention=lambda n: n * n), "attention_squared"),
