@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
+from txcourse.checking.guard import CandidateError
 from txcourse.exercises import decoder as decoders
 from txcourse.exercises import encoder as encoders
 from txcourse.exercises import multi_head_attention as attention
@@ -46,19 +47,19 @@ class _Layer(nn.Module):
 class _Library(nn.Module):
     """A model of PyTorch's own layers: an embedding alone, and one that the output layer shares."""
 
-    def __init__(self) -> None:
+    def __init__(self, pad_id: int) -> None:
         super().__init__()
-        self.pad_id = 0
-        self.src_embedding = nn.Embedding(300, 36, padding_idx=0)
-        self.tgt_embedding = nn.Embedding(200, 36, padding_idx=0)
+        self.pad_id = pad_id
+        self.src_embedding = nn.Embedding(300, 36, padding_idx=pad_id)
+        self.tgt_embedding = nn.Embedding(200, 36, padding_idx=pad_id)
         self.layers = nn.ModuleList([_Layer(36, 60)])
         self.output = nn.Linear(36, 200, bias=False)
         self.output.weight = self.tgt_embedding.weight
 
 
-def _course() -> nn.Module:
+def _course(pad_id: int) -> nn.Module:
     """The course's own model: its embeddings and norms are not PyTorch's. It comes initialised: that is undone."""
-    model = solutions.Transformer(300, 200, 36, 2, 1, 60, tie_embeddings=True, max_len=8)
+    model = solutions.Transformer(300, 200, 36, 2, 1, 60, tie_embeddings=True, max_len=8, pad_id=pad_id)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" not in name:  # an answer may leave norms as they were constructed
@@ -69,7 +70,7 @@ def _course() -> nn.Module:
 _Findings = dict[str, tuple[str, str]]  # test → (sentence, mistake)
 
 
-def _findings(c: Context, model: nn.Module) -> _Findings:
+def _findings(c: Context, model: nn.Module, pad_id: int) -> _Findings:
     """What is wrong after the candidate has started `model`."""
     before = {n: p.detach().clone() for n, p in model.named_parameters(remove_duplicate=False)}
     objects = dict(model.named_parameters(remove_duplicate=False))
@@ -84,16 +85,20 @@ def _findings(c: Context, model: nn.Module) -> _Findings:
             "parameters_replaced",
         )
         return found
-    shared = after["tgt_embedding.weight"]
+    shared, matrices = after["tgt_embedding.weight"], list[tuple[str, Tensor]]()
     for name, p in after.items():
         value = p.detach()
         if name.endswith("embedding.weight"):
             if name.startswith("src"):
-                _embedding(value, before[name], found)
+                _embedding(value, before[name], pad_id, found)
         elif p is shared:
-            _tied(value, before[name], found)
+            _tied(value, before[name], pad_id, found)
         elif p.dim() >= 2:
             _matrix(name, value, before[name], found)
+            twin = next((n for n, other in matrices if torch.equal(value, other)), None)
+            if twin is not None:
+                found.setdefault("matrices", (f"The matrices {twin} and {name} start with the same numbers; each should be drawn for itself.", "matrices_alike"))  # fmt: skip
+            matrices.append((name, value))
         elif "norm" in name:
             want = float(name.endswith(("weight", "gain")))
             if not bool((value == want).all()):
@@ -113,6 +118,8 @@ def _matrix(name: str, value: Tensor, before: Tensor, found: _Findings) -> None:
     names = {
         "matrices_not_touched": torch.equal(value, before),
         "matrices_zeroed": largest == 0,
+        "orthogonal_matrices": fan_out == fan_in
+        and torch.allclose(value @ value.T, torch.eye(fan_in), atol=1e-4),
         "xavier_normal": largest > bound and abs(std / (bound / math.sqrt(3)) - 1) < 0.1,
         "kaiming_uniform": largest <= math.sqrt(6 / fan_in) and largest > 0.95 * math.sqrt(6 / fan_in),
         "kaiming_normal": abs(std / math.sqrt(2 / fan_in) - 1) < 0.1,
@@ -129,9 +136,9 @@ def _matrix(name: str, value: Tensor, before: Tensor, found: _Findings) -> None:
         found.setdefault("matrices", (text, wrong))
 
 
-def _embedding(value: Tensor, before: Tensor, found: _Findings) -> None:
+def _embedding(value: Tensor, before: Tensor, pad_id: int, found: _Findings) -> None:
     vocab, d_model = value.shape
-    rows = value[1:]
+    rows = value[pad_id + 1 :]
     std, want = float(rows.std()), d_model**-0.5
     normal_shape = float(rows.abs().max()) > 2.8 * std
     if abs(std / want - 1) > 0.06 or not normal_shape:
@@ -142,7 +149,7 @@ def _embedding(value: Tensor, before: Tensor, found: _Findings) -> None:
             "embeddings_standard_normal": abs(std - 1) < 0.06,
             "embeddings_std_is_1_over_d_model": abs(std * d_model - 1) < 0.06,
             "embeddings_multiplied_by_root": abs(std / math.sqrt(d_model) - 1) < 0.06,
-            "embeddings_uniform": not normal_shape,
+            "embeddings_uniform": float(rows.abs().max()) < 1.8 * std,
             "embeddings_std_0_02": abs(std / 0.02 - 1) < 0.06,
         }
         wrong = next((n for n, it_is in names.items() if it_is), "embeddings_wrong_deviation")
@@ -150,13 +157,18 @@ def _embedding(value: Tensor, before: Tensor, found: _Findings) -> None:
             f"The embeddings should be normal with deviation 1/√d_model = {want:.3g}; yours have {std:.3g}, and the largest is {float(rows.abs().max()):.3g}.",
             wrong,
         )
-    if bool(value[0].any()):
-        found["pad_row"] = ("The embedding of padding, row 0, should be zero.", "pad_row_not_zero")
+    if bool(value[pad_id].any()):
+        found["pad_row"] = (f"The embedding of padding, row {pad_id}, should be zero.", "pad_row_not_zero")
+        if pad_id and not value[0].any():
+            found["pad_row"] = (
+                f"With padding_idx (or pad_id) {pad_id} the embedding's row {pad_id} should be zero; yours zeroes row 0.",
+                "pad_row_always_0",
+            )
 
 
-def _tied(value: Tensor, before: Tensor, found: _Findings) -> None:
+def _tied(value: Tensor, before: Tensor, pad_id: int, found: _Findings) -> None:
     alone: _Findings = {}
-    _embedding(value, before, alone)
+    _embedding(value, before, pad_id, alone)
     if alone:
         text = "The matrix that embedding and output layer share should start as an embedding, with a zero row for padding; "
         if "pad_row" in alone and "embeddings" not in alone:
@@ -165,27 +177,53 @@ def _tied(value: Tensor, before: Tensor, found: _Findings) -> None:
             found["tied"] = (text + "yours was started again as a matrix of the output layer.", "tied_matrix_drawn_twice")  # fmt: skip
 
 
+def _of_both_models(c: Context, pad_id: int = 0) -> list[_Findings]:
+    """The findings for PyTorch's layers and for the course's: an answer may know one kind alone."""
+    results: list[Any] = []
+    for make in (_Library, _course):
+        torch.manual_seed(c.seed)
+        try:
+            results.append(_findings(c, make(pad_id), pad_id))
+        except Exception as error:
+            results.append(error)
+    good = [r for r in results if isinstance(r, dict)]
+    if not good:
+        raise results[0]
+    return good
+
+
 def _initialise_test(name: str) -> Callable[[Context], None]:
-    """The finding `name` for the model, PyTorch's layers or the course's, that the candidate handles better."""
+    """The finding `name` for the model that the candidate handles better."""
 
     def test(c: Context) -> None:
-        results: list[Any] = []
-        for make in (_Library, _course):
-            torch.manual_seed(c.seed)
-            try:
-                results.append(_findings(c, make()))
-            except Exception as error:
-                results.append(error)
-        good = [r for r in results if isinstance(r, dict)]
-        if not good:
-            raise results[0]
-        best = min(good, key=len)
+        best = min(_of_both_models(c), key=len)
         if "tied" in best and ("embeddings" in best or "pad_row" in best):
             best = {k: v for k, v in best.items() if k != "tied"}  # the same fault once
         if name in best:
             raise Wrong(*best[name])
 
     return test
+
+
+def _pad_row(c: Context) -> None:
+    _initialise_test("pad_row")(c)
+    findings = _of_both_models(c, pad_id=3)
+    if all("pad_row" in found for found in findings):
+        raise Wrong(*findings[0]["pad_row"])
+
+
+def _without_padding(c: Context) -> None:
+    model = nn.Sequential(nn.Embedding(30, 8), nn.Linear(8, 8))
+    try:
+        c.subject.raw(model)
+    except CandidateError:  # it may count on a row for padding
+        return
+    if not any(bool(p.any()) for n, p in model.named_parameters() if n == "0.weight"):
+        raise Wrong(
+            "An embedding without padding (its padding_idx is None) comes out as zeros altogether, as weight[None] = 0 makes it. "
+            "Ask first whether there is such a row.",
+            "none_taken_for_a_row",
+        )
 
 
 # -- the model with switches -------------------------------------------------------------------------------------------
@@ -369,6 +407,7 @@ def transformer(on: frozenset[str]) -> type[nn.Module]:
 # -- tests of the model ------------------------------------------------------------------------------------------------
 
 _D, _S, _T, _B, _PAD = 8, 6, 5, 3, 8  # d_model, source, target, batch; another id for padding
+_ALMOST = 1 - 1e-9  # a rate of dropout that drops everything, and is safe where somebody divides by 1 - rate
 _SIZES = {
     "src_vocab": 9, "tgt_vocab": 10, "d_model": _D, "n_heads": 2, "n_layers": 1, "d_ff": 6, "max_len": 16,
 }  # fmt: skip
@@ -444,6 +483,13 @@ def _parts(c: Context) -> None:
             "decode(tgt, encode(src), src)",
             mistake="forward_is_not_encode_then_decode",
         )
+        module.call(src.flip(0), method="encode")
+        if not torch.allclose(module.call(tgt, memory, src, method="decode")[real], got[real]):
+            raise Wrong(
+                "decode(tgt, memory, src) gives other logits after encode was called for another source. Something is kept from "
+                "encode; the mask of the memory belongs to decode's own argument src.",
+                "decode_uses_what_encode_kept",
+            )
         other = module.call(tgt, memory + normal(c.seed, _B, _S, _D), src, method="decode")
         if torch.allclose(other[real], got[real]):
             raise Wrong("decode does not depend on its argument memory.", "decode_ignores_memory")
@@ -521,6 +567,33 @@ def _dropout(c: Context) -> None:
     for norm_first in (False, True):
         same_every_time(c, src, tgt, norm_first=norm_first)
     random_in_training(c, src, tgt)
+
+
+def _dropped(c: Context) -> None:
+    """With a rate of almost 1 embeddings and sublayers are gone: in pre-norm the last norm's shift alone is left."""
+    src, tgt = _tokens(c.seed)
+    module = c.build(dropout=_ALMOST, norm_first=True).double()
+    module.write(c.randn(module.size(), dtype=torch.float64, scale=0.5))
+    module.train(True)
+    cases = (
+        ("encoder", "memory", src != 0, Probe((src,), method="encode", where=(src != 0)[..., None]), _D),
+        ("decoder", "logits", tgt != 0, Probe((src, tgt), where=(tgt != 0)[..., None]), _D + _D * 10 + 10),
+    )
+    for stack, what, real, probe, few in cases:
+        (value,), gradient = module.respond([probe], c.seed)
+        rows = value[real]
+        if not torch.allclose(rows, rows[:1].expand_as(rows)):
+            raise Wrong(
+                f"In training, with a dropout rate of almost 1, the tokens still show in the {what}: the sum of embedding "
+                f"and position is not dropped before the {stack}.",
+                "no_dropout_on_positions",
+            )
+        if int((gradient != 0).sum()) > few and bool(gradient.isfinite().all()):
+            raise Wrong(
+                f"In training, with a dropout rate of almost 1, something of the {stack}'s sublayers is left in the {what}: "
+                f"the rate does not reach all of the {stack}.",
+                f"no_dropout_in_{stack}",
+            )
 
 
 def _default(c: Context) -> None:
@@ -614,6 +687,8 @@ def _counts(numbers: tuple[int, ...], what: str) -> Callable[[Context], None]:
             if i in numbers:
                 got, want = c.subject.raw(model), solutions.count_parameters(model)
                 c.expect(got, want, f"the count for {what}")
+                if not all(p.requires_grad for p in model.parameters()):
+                    raise Wrong("After your count parameters no longer require a gradient; the model should stay as it is.", "freezes_the_model")  # fmt: skip
 
     return test
 
@@ -651,7 +726,8 @@ EXERCISES = (
             Test("biases", "sets biases to zero", _initialise_test("biases")),
             Test("norms", "leaves norms at one and zero", _initialise_test("norms")),
             Test("embeddings", "draws embeddings from N(0, 1/d_model)", _initialise_test("embeddings")),
-            Test("pad_row", "sets the embedding of padding to zero", _initialise_test("pad_row")),
+            Test("pad_row", "sets the embedding of padding to zero, whichever row it is", _pad_row),
+            Test("without_padding", "keeps every row of an embedding without padding", _without_padding),
             Test("tied", "starts a shared matrix once, as an embedding", _initialise_test("tied")),
         ),
     ),
@@ -681,6 +757,7 @@ EXERCISES = (
             Test("tie_error", "refuses to tie vocabularies of different size", _tie_error),
             Test("gradients", "all parameters get the right gradients", _gradients),
             Test("dropout", "drops in training, nothing in evaluation", _dropout),
+            Test("dropped", "drops the embedded input and the sublayers of both stacks", _dropped),
             Test("long", "takes sequences as long as max_len", _long, crash="max_len_ignored"),
             Test("inputs_kept", "leaves its inputs as they were", _kept),
         ),

@@ -84,6 +84,23 @@ def initialise_with_apply(model):
     model.apply(lambda m: _embedding(m, next(m.parameters()).shape[1] ** -0.5) if _is_embedding(m) else None)
 
 
+@torch.no_grad()
+def initialise_in_order(model):
+    """Right where the embeddings come before what shares their matrix, as in the course's models."""
+    done = set()
+    for m in model.modules():
+        for name, p in m.named_parameters(recurse=False):
+            if p in done:
+                continue
+            done.add(p)
+            if _is_embedding(m):
+                _embedding(m, p.shape[-1] ** -0.5)
+            elif p.dim() > 1:
+                nn.init.xavier_uniform_(p)
+            else:
+                p.fill_(float(_is_norm(m) and name in ("gain", "weight")))
+
+
 def initialise_nothing(model):
     pass
 
@@ -149,6 +166,46 @@ def initialise_norms_zeroed(model):
             nn.init.zeros_(p)
 
 
+def initialise_row_0(model):
+    initialise_pad_filled(model)
+    for m in model.modules():
+        if _is_embedding(m):
+            next(m.parameters()).data[0] = 0
+
+
+def initialise_none_as_row(model):
+    initialise_pad_filled(model)
+    for m in model.modules():
+        if _is_embedding(m):
+            next(m.parameters()).data[getattr(m, "padding_idx", getattr(m, "pad_id", None))] = 0
+
+
+def initialise_orthogonal(model):
+    initialise_two_passes(model)
+    for m in model.modules():
+        if isinstance(m, nn.Linear) and m.weight.shape[0] == m.weight.shape[1]:
+            nn.init.orthogonal_(m.weight)
+
+
+def initialise_same_seed(model):
+    initialise_two_passes(model)
+    for m in model.modules():
+        if isinstance(m, nn.Linear) and not any(
+            m.weight is e.weight for e in model.modules() if _is_embedding(e)
+        ):
+            torch.manual_seed(0)
+            nn.init.xavier_uniform_(m.weight)
+
+
+def initialise_truncated(model):
+    initialise_two_passes(model)
+    for m in model.modules():
+        if _is_embedding(m):
+            weight = _embedding(m, 1.0)
+            std = weight.shape[1] ** -0.5
+            nn.init.trunc_normal_(weight.data[1:], std=std, a=-2 * std, b=2 * std)
+
+
 # -- count_parameters ------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +228,14 @@ def count_loop(model, verbose=False):
 
 def count_set(model):
     return sum(p.nelement() for p in set(model.parameters()))
+
+
+def count_frozen(model):
+    return sum(p.requires_grad_(False).numel() for p in model.parameters())
+
+
+def count_in_memory(model):
+    return sum({p.data_ptr(): p.numel() for p in model.parameters()}.values())
 
 
 def count_names(model):
@@ -268,7 +333,6 @@ class Plain(nn.Module):
         if tie_embeddings == "all" and src_vocab != tgt_vocab:
             raise ValueError("one embedding needs one vocabulary")
         self.d, self.pad, self.max_len, self.first = d_model, pad_id, max_len, norm_first
-        self.out = nn.Linear(d_model, tgt_vocab, bias=not tie_embeddings)
         self.enc, self.dec = (
             nn.ModuleList(
                 Block(self.attention, d_model, n_heads, d_ff, dropout, norm_first, self.bias, cross)
@@ -281,6 +345,7 @@ class Plain(nn.Module):
         self.src = (
             self.tgt if tie_embeddings == "all" else nn.Embedding(src_vocab, d_model, padding_idx=pad_id)
         )
+        self.out = nn.Linear(d_model, tgt_vocab, bias=not tie_embeddings)
         if tie_embeddings:
             self.out.weight = self.tgt.weight
         if self.buffered:
@@ -375,6 +440,42 @@ class NoFinalNorm(Plain):
         self.final = None
 
 
+class NoDropoutOnTheSum(Plain):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.drop = nn.Dropout(0.0)
+
+
+def _never_drops(stack):
+    for module in stack.modules():
+        if isinstance(module, nn.Dropout | Attention):
+            module.p = 0.0
+
+
+class NoDropoutInTheStacks(Plain):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        _never_drops(self.enc)
+        _never_drops(self.dec)
+
+
+class NoDropoutInTheDecoder(Plain):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        _never_drops(self.dec)
+
+
+class KeepsTheSource(Plain):
+    """The mask of the memory is that of the last source encoded, whatever decode is given."""
+
+    def encode(self, src):
+        self.last = src
+        return super().encode(src)
+
+    def decode(self, tgt, memory, src):
+        return super().decode(tgt, memory, self.last)
+
+
 class CopiesForTying(Plain):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -392,9 +493,10 @@ RIGHT = {
         initialise_matrices_then_embeddings,
         initialise_by_hand,
         initialise_with_apply,
+        initialise_in_order,
     ],
     "Transformer": [Plain, WithLibrary, WithoutBiases, BiasesInEncoderOnly, OnTheFly],
-    "count_parameters": [count_modules, count_loop, count_set, count_names],
+    "count_parameters": [count_modules, count_loop, count_set, count_names, count_in_memory],
 }
 
 WRONG = {
@@ -408,6 +510,11 @@ WRONG = {
         (initialise_pad_filled, "pad_row_not_zero"),
         (initialise_tied_twice, "tied_matrix_drawn_twice"),
         (initialise_norms_zeroed, "norm_gain_zeroed"),
+        (initialise_row_0, "pad_row_always_0"),
+        (initialise_none_as_row, "none_taken_for_a_row"),
+        (initialise_orthogonal, "orthogonal_matrices"),
+        (initialise_same_seed, "matrices_alike"),
+        (initialise_truncated, "embeddings_wrong_deviation"),
     ],
     "Transformer": [
         (NoScale, None),
@@ -419,6 +526,10 @@ WRONG = {
         (NoFinalNorm, None),
         (CopiesForTying, None),
         (AcceptsUnequal, "all_without_error"),
+        (NoDropoutOnTheSum, "no_dropout_on_positions"),
+        (NoDropoutInTheStacks, "no_dropout_in_encoder"),
+        (NoDropoutInTheDecoder, "no_dropout_in_decoder"),
+        (KeepsTheSource, "decode_uses_what_encode_kept"),
     ],
     "count_parameters": [
         (
@@ -432,5 +543,6 @@ WRONG = {
         (lambda model: sum(p.numel() for m in model.modules() for p in m.parameters()), None),
         (lambda model: sum(p.shape[0] for p in model.parameters()), None),
         (lambda model: sum(p.numel() for p in model.parameters(recurse=False)), None),
+        (count_frozen, "freezes_the_model"),
     ],
 }
