@@ -23,7 +23,8 @@ STYLE: dict[Any, Any] = {
     "axes.grid": False,
     "lines.linewidth": 2,
     "lines.markersize": 7,
-    "legend.frameon": False,
+    "legend.edgecolor": "none",  # a white ground, so that its words can be read over a line
+    "legend.framealpha": 0.85,
     "figure.dpi": 100,
     "figure.constrained_layout.use": True,
 }
@@ -155,7 +156,7 @@ def bars(
         ax.set(title=title, ylabel=y_label)
         ax.margins(y=0.15)
         if len(series) > 1:
-            ax.legend()
+            ax.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars, none of which it may hide
         _finish(ax)
 
 
