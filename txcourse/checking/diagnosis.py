@@ -186,6 +186,8 @@ class _Built:
         self._ours.sharpen(
             [b for b in exercise.reference(**sizes).double().buffers() if b.is_floating_point()]
         )
+        if exercise.eps is not None:
+            self._ours.usual_eps(exercise.eps)
         self._matcher = Matcher(self._ours, self._probes, seed, exercise.precision)
 
     @cached_property

@@ -78,6 +78,7 @@ class Exercise:
     ] = ()  # sets of parameters (patterns of names) that a right module may lack
     also_right: tuple[frozenset[str], ...] = ()  # switches with which the reference is right as well
     settings: tuple[dict[str, Any], ...] = ({},)  # changes of `sizes` with which a mistake must show alike
+    eps: float | None = None  # of a right module's norms, where a smaller one is a matter of taste
     precision: float = 1e-8  # noise that a right module may show, from constants rounded to float32
     not_allowed: tuple[str, ...] = ()
     stretch: bool = False
@@ -209,6 +210,8 @@ class Context:
         assert exercise.probes is not None
         ours, probes = self.build(**changes).double(), exercise.probes(self.seed)
         ours.sharpen([b for b in self.reference(**sizes).double().buffers() if b.is_floating_point()])
+        if exercise.eps is not None:
+            ours.usual_eps(exercise.eps)
         right = [self.reference]
         failed = any(twins is None for twins in self._twins.values())  # then a short look is enough
         if exercise.variant is not None and not failed:

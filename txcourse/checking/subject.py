@@ -242,6 +242,13 @@ class ModuleSubject:
                         if torch.allclose(value.detach().double(), exact, rtol=0.0, atol=1e-4):
                             store[name] = exact.clone()
 
+    def usual_eps(self, eps: float) -> None:
+        """Set every smaller eps, known by its name, to `eps`: where a norm's own is a matter of taste."""
+        for module in self._module.modules() if self.is_module else ():
+            for name, value in vars(module).items():
+                if "eps" in name and type(value) is float and 0 < value < eps:
+                    vars(module)[name] = eps
+
     def parameters(self) -> list[tuple[str, tuple[int, ...]]]:
         """Name and shape of every parameter, each shared one once."""
         return [(n, tuple(p.shape)) for n, p in self._module.named_parameters()] if self.is_module else []
