@@ -28,6 +28,7 @@ from txcourse.exercises.feed_forward_and_residuals import (
     FLAG,
     NORM_INSIDE,
     dropped,
+    dropped_inside,
     forms,
     inputs_kept,
     normal,
@@ -37,6 +38,7 @@ from txcourse.exercises.feed_forward_and_residuals import (
     registered,
     same_every_time,
     same_parameter_gradients,
+    shows,
 )
 from txcourse.solutions import decoder as solutions
 from txcourse.solutions.attention import causal_mask
@@ -53,6 +55,7 @@ LAYER = (
     Mistake("cross_attention_is_self_attention", "cross", "Both attentions are one and the same module; each has its own weights."),
     Mistake("memory_joined_to_decoder", "cross", "The cross-attention takes memory and decoder together for keys and values; only the memory belongs there."),
     Mistake("memory_normed", "memory", "The memory goes through a LayerNorm of the layer; it is used as it comes."),
+    Mistake("memory_normed_in_pre_norm", "memory", "In pre-norm the memory goes through a LayerNorm of the layer; it is used as it comes."),
     Mistake("query_not_normed", "memory", "In pre-norm: the queries of the cross-attention are not normed."),
     Mistake("no_cross_attention", "wiring", "There is no cross-attention: self-attention is followed by the feed-forward."),
     Mistake("no_self_attention", "wiring", "There is no self-attention: cross-attention stands first."),
@@ -72,6 +75,7 @@ LAYER = (
 MASKS = (
     Mistake("tgt_mask_ignored", "layer_mask", "tgt_mask is not used: a position sees everything in the target."),
     Mistake("memory_mask_ignored", "layer_mask", "memory_mask is not used: the memory's padding is attended to."),
+    Mistake("tgt_mask_transposed", "layer_mask", "tgt_mask is transposed: a position sees the later ones, not the earlier."),
     Mistake("masks_exchanged", "layer_mask", "tgt_mask and memory_mask are exchanged."),
     Mistake("tgt_mask_on_cross_attention", "layer_mask", "The cross-attention gets tgt_mask; it should get memory_mask."),
     Mistake("memory_mask_on_self_attention", "layer_mask", "The self-attention gets memory_mask; it should get tgt_mask."),
@@ -109,7 +113,7 @@ def decoder_layer(on: frozenset[str]) -> type[nn.Module]:
             self, x: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None
         ) -> Tensor:
             start, masks = x, _masks(on, x, tgt_mask, memory_mask)
-            if "memory_normed" in on:
+            if "memory_normed" in on or ("memory_normed_in_pre_norm" in on and self.pre):
                 memory = self.norms[1](memory)
 
             def attended(y: Tensor) -> Tensor:
@@ -181,6 +185,8 @@ def _masks(
         return None, memory_mask
     if "memory_mask_ignored" in on:
         return tgt_mask, None
+    if "tgt_mask_transposed" in on and tgt_mask is not None:
+        return tgt_mask.transpose(-2, -1), memory_mask
     if "masks_exchanged" in on:
         return memory_mask, tgt_mask
     if "tgt_mask_on_cross_attention" in on:
@@ -221,6 +227,11 @@ def decoder(on: frozenset[str]) -> type[nn.Module]:
                     return layer(y, first, tgt_mask, memory_mask)
                 if "tgt_mask_for_first_layer_only" in on and i > 0:
                     return layer(y, memory, None, memory_mask)
+                before_last = i < len(stack.layers) - 1
+                if "tgt_mask_for_last_layer_only" in on and before_last:
+                    return layer(y, memory, None, memory_mask)
+                if "memory_mask_for_last_layer_only" in on and before_last:
+                    return layer(y, memory, tgt_mask, None)
                 if "memory_mask_for_first_layer_only" in on and i > 0:
                     return layer(y, memory, tgt_mask, None)
                 return layer(y, memory, stack.mask(i, tgt_mask), stack.mask(i, memory_mask))
@@ -234,6 +245,8 @@ DECODER = (
     Mistake("memory_for_first_layer_only", "memory_passed", "Only the first layer gets the memory; every layer attends to it."),
     Mistake("memory_is_decoder_input", "memory_passed", "The layers get the decoder's own input where the memory belongs."),
     Mistake("tgt_mask_for_first_layer_only", "layer_mask", "Only the first layer gets tgt_mask."),
+    Mistake("tgt_mask_for_last_layer_only", "layer_mask", "Only the last layer gets tgt_mask."),
+    Mistake("memory_mask_for_last_layer_only", "layer_mask", "Only the last layer gets memory_mask."),
     Mistake("memory_mask_for_first_layer_only", "layer_mask", "Only the first layer gets memory_mask."),
 )  # fmt: skip
 
@@ -258,6 +271,7 @@ def _probes(seed: int) -> list[Probe]:
 
 def _shape(c: Context) -> None:
     module = c.build()
+    one_tensor(c.build(norm_first=True).call(c.randn(_B, _T, _D), c.randn(_B, _T, _D)))
     for t, s in ((_T, _T), (_T, _S), (1, _S), (_T, 1)):
         try:
             got = one_tensor(module.call(c.randn(_B, t, _D), c.randn(_B, s, _D)))
@@ -356,16 +370,24 @@ def _large(c: Context) -> None:
             )
 
 
-def _combined(c: Context) -> None:
-    """tgt_mask as the whole model makes it: (B, 1, T, T), causal and without padding."""
+def _masks_taken(c: Context) -> None:
+    """tgt_mask as the whole model makes it, (B, 1, T, T), causal and without padding; and the other forms."""
     for setting in ({}, {"norm_first": True}):
         ours, theirs = c.twin(**setting)
-        x, memory, causal, memory_mask = _arguments(c.seed + 1)
-        lengths = torch.tensor([_T, 2, 3])
-        real = torch.arange(_T) < lengths[:, None]  # (B, T)
-        mask = causal & real[:, None, None, :]
-        got, want = ours.call(x, memory, mask, memory_mask), theirs(x, memory, mask, memory_mask)
-        c.expect(got[real], want[real], "the output with tgt_mask (B, 1, T, T)", axes="position d_model")
+        x, memory, causal, padding = _arguments(c.seed + 1)
+        real = torch.arange(_T) < torch.tensor([2, _T, 3])[:, None]  # (B, T)
+        both = causal & real[:, None, None, :]
+        pairs = (both, padding), (causal, random_mask(c.seed, _B, 1, _T, _S)), (real[:, None, None, :], random_mask(c.seed, _T, _S))  # fmt: skip
+        for tgt_mask, memory_mask in pairs:
+            masks = tgt_mask, memory_mask
+            got = shows("mask_not_broadcast", lambda: ours.call(x, memory, *masks)[real])  # noqa: B023
+            want = theirs(x, memory, *masks)[real]
+            if tgt_mask.dim() == 4 and torch.allclose(
+                got, theirs(x, memory, tgt_mask[:1], memory_mask)[real]
+            ):
+                raise Wrong("The tgt_mask of the first sample is used for the whole batch.", "tgt_mask_of_first_sample")  # fmt: skip
+            shapes = f"tgt_mask {tuple(tgt_mask.shape)} and memory_mask {tuple(memory_mask.shape)}"
+            c.expect(got, want, f"the output with {shapes}", axes="position d_model")
 
 
 def _gradients(c: Context) -> None:
@@ -383,6 +405,11 @@ def _dropout(c: Context) -> None:
         if c.exercise.name == "DecoderLayer":
             dropped(c, x, memory, norm_first=norm_first, sublayers=3)
     random_in_training(c, x, memory)
+
+
+def _dropout_inside(c: Context) -> None:
+    for norm_first in (False, True) if c.exercise.name == "DecoderLayer" else (False,):
+        dropped_inside(c, inputs=2, norm_first=norm_first)
 
 
 def _kept(c: Context) -> None:
@@ -403,6 +430,7 @@ _exercise = partial(
     Exercise,
     notebook="09_decoder",
     neutral=EPS,
+    eps=1e-5,
     also_right=tuple(frozenset([eps]) for eps in EPS),
     optional=attention.usual_optional("*self_attention", "*cross_attention"),
     not_allowed=("nn.Transformer",),
@@ -436,11 +464,12 @@ EXERCISES = (
             Test("memory", "sees all of the memory that is not hidden", _memory),
             Test("post_norm", "post-norm: equals LayerNorm(x + Sublayer(x)), three times", _post),
             Test("pre_norm", "pre-norm: equals x + Sublayer(LayerNorm(x)), three times", _pre),
-            Test("combined", "takes a causal and padding mask (B, 1, T, T)", _combined, crash="mask_not_broadcast"),
+            Test("masks", "takes masks of every form that attention takes", _masks_taken),
             Test("large", "a hidden source position has no influence when scores are large", _large),
             Test("gradients", "has the right gradients", _gradients),
             Test("dropout", "drops the sublayers' outputs in training, nothing in evaluation", _dropout),
-            Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _kept, crash="needs_contiguous_input"),
+            Test("dropout_inside", "drops attention weights and hidden features too, with the same rate", _dropout_inside),
+            Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _kept),
         ),
         mistakes=(*_COMMON, *_INSIDE),
         variant=decoder_layer,
@@ -466,9 +495,11 @@ EXERCISES = (
             Test("post_norm", "post-norm: equals the layers one after another", _post),
             Test("pre_norm", "pre-norm: equals the layers one after another, then LayerNorm", _pre),
             Test("one_layer", "with one layer equals this layer", _one_layer),
+            Test("masks", "takes masks of every form that attention takes", _masks_taken),
             Test("gradients", "has the right gradients", _gradients),
             Test("dropout", "drops in training, nothing in evaluation", _dropout),
-            Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _kept, crash="needs_contiguous_input"),
+            Test("dropout_inside", "drops inside every layer, wherever a layer should", _dropout_inside),
+            Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _kept),
         ),
         mistakes=(*STACK, *DECODER, *_COMMON),
         variant=decoder,

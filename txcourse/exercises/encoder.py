@@ -17,6 +17,7 @@ from txcourse.exercises.feed_forward_and_residuals import (
     NORM_INSIDE,
     defaults,
     dropped,
+    dropped_inside,
     feed_forward,
     forms,
     inputs_kept,
@@ -28,6 +29,7 @@ from txcourse.exercises.feed_forward_and_residuals import (
     registered,
     same_every_time,
     same_parameter_gradients,
+    shows,
 )
 from txcourse.solutions import encoder as solutions
 
@@ -57,8 +59,12 @@ LAYER = (
     Mistake("sublayers_in_parallel", "wiring", "Attention and feed-forward both work on the layer's input, side by side; they follow each other."),
     Mistake("one_residual_around_both", "wiring", "One residual path leads around attention and feed-forward together; each has its own."),
     Mistake("keys_not_normed", "pre_keys", "In pre-norm: only the queries are normed; keys and values come from LayerNorm(x) too."),
+    Mistake("values_not_normed", "pre_keys", "In pre-norm: only queries and keys are normed; the values come from LayerNorm(x) too."),
+    Mistake("queries_not_normed", "pre_keys", "In pre-norm: only keys and values are normed; the queries come from LayerNorm(x) too."),
     Mistake("feed_forward_twice", "wiring", "The feed-forward is applied twice."),
     Mistake("attention_twice", "wiring", "The self-attention is applied twice."),
+    Mistake("hidden_rows_zeroed", "layer_mask", "The rows of positions that the mask hides are set to 0 in the result; the mask is for the attention alone."),
+    Mistake("causal", "layer_mask", "The self-attention is causal: no position sees a later one. In the encoder each sees everything that the mask does not hide."),
 )  # fmt: skip
 MASK = (
     Mistake("mask_of_first_sample", "layer_mask", "The mask of the first sample is used for the whole batch."),
@@ -107,13 +113,19 @@ def encoder_layer(on: frozenset[str]) -> type[nn.Module]:
 
         def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
             mask = turned(on, mask)
+            if "causal" in on:
+                causal = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+                mask = causal if mask is None else causal & mask
             if "extra_norm_before_layer" in on:
                 x = self.norms[2](x)
             start = x
 
             def attended(y: Tensor) -> Tensor:
-                key = start if "keys_not_normed" in on and self.pre else y
-                return self.dropout(self.self_attention(y, key, key, mask))
+                def raw(*mistakes: str) -> Tensor:
+                    return start if {*mistakes} & on and self.pre else y
+
+                key, value = raw("keys_not_normed"), raw("keys_not_normed", "values_not_normed")
+                return self.dropout(self.self_attention(raw("queries_not_normed"), key, value, mask))
 
             def fed(y: Tensor) -> Tensor:
                 if "feed_forward_gets_layer_input" in on:
@@ -143,6 +155,8 @@ def encoder_layer(on: frozenset[str]) -> type[nn.Module]:
                     x = self.around_attention(x, attended, self.norms[0])
                 for _ in range(1 + ("feed_forward_twice" in on)):
                     x = self.around_feed_forward(x, fed, self.norms[1])
+            if "hidden_rows_zeroed" in on and mask is not None and mask.dim() == 4:
+                x = x * mask[:, 0, :1].transpose(1, 2)
             return self.norms[2](x) if "extra_norm_after_layer" in on else x
 
     return EncoderLayer
@@ -161,6 +175,7 @@ STACK = (
     Mistake("no_final_norm", "final", "In pre-norm the final LayerNorm is missing: the sum that leaves the last layer has not been normalised."),
     Mistake("final_norm_in_post_norm", "final", "In post-norm there is a final LayerNorm (this is nn.Transformer's convention); the paper has none, and only pre-norm needs one."),
     Mistake("final_norm_inverted", "final", "The final LayerNorm stands in post-norm and is missing in pre-norm; it should be the other way round."),
+    Mistake("final_norm_twice", "final", "In pre-norm the final LayerNorm acts twice."),
     Mistake("final_norm_after_each_layer", "final", "In pre-norm the final LayerNorm acts after each layer; it belongs after the last one."),
     Mistake("norm_of_input", "final", "There is a LayerNorm on the stack's input, and none on its output."),
     Mistake("norm_first_not_passed_on", "flag", "The layers do not get norm_first: in pre-norm they are still post-norm."),
@@ -211,7 +226,7 @@ class Stack(nn.Module):
             x = x + start
         if self.norm is None or {"norm_of_input", "final_norm_after_each_layer"} & on:
             return x
-        return self.norm(x)
+        return self.norm(self.norm(x)) if "final_norm_twice" in on else self.norm(x)
 
     def mask(self, i: int, mask: Tensor | None) -> Tensor | None:
         """The mask that layer i gets."""
@@ -254,8 +269,8 @@ def _probes(seed: int) -> list[Probe]:
 
 
 def _shape(c: Context) -> None:
-    for t in (_T, 1):
-        got = one_tensor(c.build().call(c.randn(_B, t, _D)))
+    for t, norm_first in ((_T, False), (_T, True), (1, False)):
+        got = one_tensor(c.build(norm_first=norm_first).call(c.randn(_B, t, _D)))
         c.expect(got, torch.zeros(_B, t, _D), "the output", axes="batch position d_model", atol=math.inf)
 
 
@@ -277,7 +292,8 @@ def _hidden(c: Context) -> None:
         module, x = c.build(norm_first=norm_first).double(), _x(c)
         mask = random_mask(c.seed, _B, 1, 1, _T)
         real = mask[:, 0, 0]
-        before = module.call(x, mask)
+        module.call(x)
+        before = shows("mask_not_broadcast", lambda: module.call(x, mask))  # noqa: B023
         if bool(before[real].isfinite().all()) and bool(before[~real].isnan().any()):
             raise Wrong(
                 "Rows of padded positions are NaN: the mask hides queries where it should hide keys.",
@@ -308,6 +324,15 @@ def _large(c: Context) -> None:
 def _alone(c: Context) -> None:
     module, x = c.build().double(), _x(c)
     whole = module.call(x)
+    mixes_samples, mixes_positions = (
+        not torch.allclose(module.call(x[part]), whole[part], atol=1e-6)
+        for part in (slice(1, 2), (slice(None), slice(2, 3)))
+    )
+    if mixes_samples and not mixes_positions:
+        raise Wrong(
+            "A position sees the other samples of the batch, and not the other positions of its own: attention runs over the wrong axis (B, T and d_model come in this order).",
+            "attends_over_batch",
+        )
     c.expect(module.call(x[1:2]), whole[1:2], "the output of sample 1 alone", axes="batch position d_model")
     turn = torch.tensor([3, 0, 4, 2, 1])
     c.expect(
@@ -333,6 +358,27 @@ def _dropout(c: Context) -> None:
         if c.exercise.name == "EncoderLayer":
             dropped(c, x, norm_first=norm_first, sublayers=2)
     random_in_training(c, x)
+
+
+def _dropout_inside(c: Context) -> None:
+    for norm_first in (False, True) if c.exercise.name == "EncoderLayer" else (False,):
+        dropped_inside(c, inputs=1, norm_first=norm_first)
+
+
+def _masks(c: Context) -> None:
+    """The forms of MultiHeadAttention's mask."""
+    for setting in ({}, {"norm_first": True}):
+        ours, theirs = c.twin(**setting)
+        x = _x(c)
+        for shape in ((_B, 1, 1, _T), (_B, 1, _T, _T), (_T, _T)):
+            mask = random_mask(c.seed, *shape)
+            got = shows("mask_not_broadcast", lambda: ours.call(x, mask))  # noqa: B023
+            if shape[-2] > 1 and torch.allclose(got, theirs(x, mask[..., :1, :])):
+                raise Wrong(
+                    f"Of a mask {shape} only the first row is used; each query has a row of its own.",
+                    "mask_of_first_query",
+                )
+            c.expect(got, theirs(x, mask), f"the output with a mask {shape}", axes="batch position d_model")
 
 
 def random_in_training(c: Context, *args: Any) -> None:
@@ -384,6 +430,7 @@ _exercise = partial(
     Exercise,
     notebook="08_encoder",
     neutral=EPS,
+    eps=1e-5,
     also_right=tuple(frozenset([eps]) for eps in EPS),
     optional=attention.usual_optional("*self_attention"),
     not_allowed=("nn.Transformer",),
@@ -414,11 +461,13 @@ EXERCISES = (
             Test("alone", "treats each sample alone, and positions alike", _alone),
             Test("post_norm", "post-norm: equals LayerNorm(x + Sublayer(x)), twice", _post),
             Test("pre_norm", "pre-norm: equals x + Sublayer(LayerNorm(x)), twice", _pre),
-            Test("hidden", "a hidden position has no influence", _hidden, crash="mask_not_broadcast"),
+            Test("hidden", "a hidden position has no influence", _hidden),
             Test("large", "a hidden position has no influence when scores are large", _large),
             Test("gradients", "has the right gradients", _gradients),
+            Test("masks", "takes masks of every form that attention takes", _masks),
             Test("dropout", "drops the sublayers' outputs in training, nothing in evaluation", _dropout),
-            Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _kept, crash="needs_contiguous_input"),
+            Test("dropout_inside", "drops attention weights and hidden features too, with the same rate", _dropout_inside),
+            Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _kept),
         ),
         mistakes=(*_COMMON, *_INSIDE),
         variant=encoder_layer,
@@ -443,10 +492,12 @@ EXERCISES = (
             Test("pre_norm", "pre-norm: equals the layers one after another, then LayerNorm", _pre),
             Test("one_layer", "with one layer equals this layer", _one_layer),
             Test("depth", "pre-norm ends with a LayerNorm", _depth),
-            Test("hidden", "a hidden position has no influence", _hidden, crash="mask_not_broadcast"),
+            Test("hidden", "a hidden position has no influence", _hidden),
             Test("gradients", "has the right gradients", _gradients),
+            Test("masks", "takes masks of every form that attention takes", _masks),
             Test("dropout", "drops in training, nothing in evaluation", _dropout),
-            Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _kept, crash="needs_contiguous_input"),
+            Test("dropout_inside", "drops inside every layer, wherever a layer should", _dropout_inside),
+            Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _kept),
         ),
         mistakes=(*STACK, *_COMMON),
         variant=encoder,

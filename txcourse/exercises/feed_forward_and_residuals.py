@@ -11,9 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
+from txcourse.checking.guard import CandidateError
 from txcourse.solutions import feed_forward_and_residuals as solutions
 
 _ALMOST = 1 - 1e-7  # a rate of dropout that drops everything, and is safe where somebody divides by 1 - rate
+_RATE = 0.25  # not a half, so that nn.Dropout(1 - rate) shows
+_ROWS = 800  # of one position each: a share among them is known to 0.02
 
 # -- what the tests of all layers share --------------------------------------------------------------------------------
 
@@ -48,6 +51,16 @@ def registered(c: Context, count: str, **changes: Any) -> None:
         raise Wrong(f"{count}: {wanted} numbers in all. Yours has {module.size()}.")
 
 
+def shows(mistake: str, call: Callable[[], Any]) -> Any:
+    """What `call` gives. Where the calls before it gave a result, that it raises shows this mistake."""
+    try:
+        return call()
+    except CandidateError as error:
+        if error.kind != "raised":
+            raise
+        raise Wrong(error.sentence, mistake) from error
+
+
 def defaults(c: Context, **wanted: Any) -> None:
     """The signature's default values, where it states any, are those of the statement."""
     stated = c.subject.defaults()
@@ -73,9 +86,9 @@ def inputs_kept(c: Context, *args: Any, **changes: Any) -> None:
             else a
             for a in args
         ]
+        got = shows("needs_contiguous_input", lambda: module.call(*strided))  # noqa: B023
         c.expect(
-            module.call(*strided), module.call(*args), "the output for inputs that are not contiguous",
-            mistake="needs_contiguous_input",
+            got, module.call(*args), "the output for inputs that are not contiguous", mistake="needs_contiguous_input",
         )  # fmt: skip
 
 
@@ -95,6 +108,48 @@ def same_every_time(c: Context, *args: Any, **changes: Any) -> None:
             "With dropout=0.0 two calls in training mode differ: some part does not get this rate.",
             "dropout_argument_ignored",
         )
+
+
+def right_rate(scale: float) -> None:
+    """What dropout with _RATE keeps is multiplied by 1 / (1 − rate)."""
+    right = 1 / (1 - _RATE)
+    if abs(scale - right) < 1e-3:
+        return
+    if abs(scale - 1) < 1e-3:
+        raise Wrong(
+            "What dropout keeps should be divided by 1 − rate; yours keeps its size.", "dropout_not_rescaled"
+        )
+    if abs(scale - 1 / _RATE) < 1e-3:
+        raise Wrong(
+            "`dropout` is the share that is dropped; yours is the share that is kept.",
+            "dropout_is_share_kept",
+        )
+    raise Wrong(
+        f"With dropout={_RATE} what is kept should be multiplied by 1/(1 − {_RATE}) = {right:.3g}; yours is by {scale:.3g}.",
+        "dropout_rate_wrong",
+    )
+
+
+def known_row(features: int) -> Tensor:
+    """A row of mean 0 and variance 1, which a LayerNorm with gain 1 and shift 0 leaves as it is."""
+    row = torch.tensor([1.0, -1, 2, -2, 0.5, 3, -3, -0.5], dtype=torch.float64)[-features:]
+    return F.layer_norm(row, (features,))
+
+
+def added(out: Tensor, row: Tensor) -> Tensor:
+    """What was added to `row` in all features but the last three, for each row of `out`.
+
+    Norms with gain 1 and shift 0 may have followed: in each row they are affine, and the last three features, to which
+    nothing is added, tell how.
+    """
+    last = out[:, -1:]
+    before = (out - last) * (row[-3] - row[-1]) / (out[:, -3:-2] - last) + row[-1]
+    if not torch.allclose(before[:, -3:], row[-3:].expand(len(out), 3), atol=1e-3):
+        raise Wrong(
+            "Where the sublayers give 0, dropout changes something in training: it acts on x, too; it belongs on what the sublayers give.",
+            "dropout_on_the_path_of_x",
+        )
+    return before[:, :-3] - row[:-3]
 
 
 def same_parameter_gradients(
@@ -131,6 +186,10 @@ FEED_FORWARD = (
     Mistake("softplus", "activation", "The non-linearity is softplus; it should be ReLU."),
     Mistake("relu6", "activation", "The hidden features are cut off at 6 (ReLU6); ReLU has no upper end."),
     Mistake("absolute_value", "activation", "The hidden features are made positive by their absolute value; ReLU makes negative ones 0."),
+    Mistake("quick_gelu", "activation", "The non-linearity is h · sigmoid(1.702 h), an approximation of GELU; the paper has ReLU."),
+    Mistake("selu", "activation", "The non-linearity is SELU; it should be ReLU."),
+    Mistake("mish", "activation", "The non-linearity is Mish; it should be ReLU."),
+    Mistake("hardswish", "activation", "The non-linearity is hard-swish; it should be ReLU."),
     Mistake("negative_part", "activation", "The hidden features keep their negative part, min(0, h); it should be max(0, h)."),
     Mistake("squared_relu", "activation", "The ReLU is squared; it should be max(0, h) itself."),
     Mistake("softmax_for_relu", "activation", "There is a softmax over the hidden features where the ReLU belongs."),
@@ -145,9 +204,19 @@ FEED_FORWARD = (
     Mistake("mixes_positions", "positions", "Neighbouring positions are mixed (a convolution wider than 1); each position is to be treated alone."),
     Mistake("feed_forward_residual_inside", "ff_extra", "The input is added to the feed-forward's result: the residual connection is not part of it."),
     Mistake("residual_and_norm_inside", "ff_extra", "The feed-forward adds its input and normalises the sum: the residual connection and its LayerNorm are not part of it."),
+    Mistake("norm_of_input_inside", "ff_extra", "There is a LayerNorm on the input inside the feed-forward; it is not part of it."),
     Mistake("norm_inside", "ff_extra", "There is a LayerNorm inside the feed-forward; it is not part of it."),
 )  # fmt: skip
-FEED_FORWARD_INSIDE = tuple(m for m in FEED_FORWARD if m.id != "relu6")  # behind a norm nothing grows to 6
+_RARE = (
+    "quick_gelu",
+    "selu",
+    "mish",
+    "hardswish",
+    "norm_of_input_inside",
+)  # a search in a layer has less time
+FEED_FORWARD_INSIDE = tuple(
+    m for m in FEED_FORWARD if m.id not in (*_RARE, "relu6")
+)  # behind a norm nothing grows to 6
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "no_relu": lambda h: h,
@@ -163,6 +232,10 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softplus": F.softplus,
     "relu6": F.relu6,
     "absolute_value": torch.abs,
+    "quick_gelu": lambda h: h * torch.sigmoid(1.702 * h),
+    "selu": F.selu,
+    "mish": F.mish,
+    "hardswish": F.hardswish,
     "negative_part": lambda h: h.clamp(max=0),
     "squared_relu": lambda h: h.relu() ** 2,
     "softmax_for_relu": lambda h: h.softmax(-1),
@@ -189,7 +262,7 @@ def feed_forward(on: frozenset[str]) -> type[nn.Module]:
                 self.bias_2 = nn.Parameter(torch.zeros(d_model))
             else:
                 self.linear_2 = nn.Linear(d_ff, d_model, bias=not {"no_second_bias", "no_biases"} & on)
-            if {"norm_inside", "residual_and_norm_inside"} & on:
+            if {"norm_inside", "norm_of_input_inside", "residual_and_norm_inside"} & on:
                 self.norm = nn.LayerNorm(d_model)
             self.dropout = nn.Dropout(dropout)
 
@@ -197,6 +270,8 @@ def feed_forward(on: frozenset[str]) -> type[nn.Module]:
             source = x
             if "relu_on_input" in on:
                 x = x.relu()
+            if "norm_of_input_inside" in on:
+                x = self.norm(x)
             if "mixes_positions" in on:
                 hidden = self.linear_1(x.transpose(1, 2)).transpose(1, 2)
             else:
@@ -254,45 +329,48 @@ def _ff_gradients(c: Context) -> None:
 
 
 def _ff_dropout(c: Context) -> None:
-    """With three hidden features each output is one of eight: every hidden feature is kept and doubled, or lost."""
+    """From a row's six features its three hidden ones are known: each should be 0, or divided by 1 − rate."""
     same_every_time(c, c.randn(2, 5, 6, dtype=torch.float64))
-    ours, theirs = c.twin(d_ff=3, dropout=0.5)
-    x = 2 * c.randn(1, 1, 6, dtype=torch.float64).expand(1, 400, 6).clone()
-    hidden = theirs.linear_1(x[0, 0]).relu().detach()
+    ours, theirs = c.twin(d_ff=3, dropout=_RATE)
+    hidden = torch.zeros(3)
     while not bool((hidden > 0.1).all()):  # all three features alive
         x = 2 * c.randn(1, 1, 6, dtype=torch.float64).expand(1, 400, 6).clone()
         hidden = theirs.linear_1(x[0, 0]).relu().detach()
     full = theirs(x)[0, 0].detach()
     ours.train(True)
-    rows = ours.call(x)[0]
+    rows, again = ours.call(x)[0], ours.call(x)[0]
     ours.train(False)
     if torch.allclose(rows, full.expand_as(rows)):
-        raise Wrong("In training mode dropout=0.5 changes nothing.", "dropout_unused")
-    kept = torch.tensor(list(product((0.0, 2.0), repeat=3)), dtype=torch.float64)
-    possible = theirs.linear_2(kept * hidden).detach()  # (8, d_model)
-    if not _among(rows, possible):
-        if bool(((rows == 0) | torch.isclose(rows, 2 * full)).all()):
+        raise Wrong(f"In training mode dropout={_RATE} changes nothing.", "dropout_unused")
+    if torch.equal(rows, again):
+        raise Wrong(
+            "Two calls in training mode drop the same: each call draws anew.", "dropout_not_drawn_anew"
+        )
+    second, bias = theirs.linear_2.weight.detach(), theirs.linear_2.bias.detach()
+    ratio = (rows - bias) @ torch.linalg.pinv(second).T / hidden  # (400, 3)
+    if not torch.allclose(ratio * hidden @ second.T + bias, rows):  # no hidden features give these rows
+        if not bool((rows == 0).any()):
+            raise Wrong(_NO_DROPOUT, "dropout_misplaced")
+        if all(torch.allclose(kept, kept[:1]) for kept in (column[column != 0] for column in rows.T)):
             raise Wrong("Dropout acts on the result; it belongs after the ReLU.", "dropout_on_output")
-        if bool((rows == 0).any()):
-            raise Wrong("Dropout acts on the result too; it belongs after the ReLU alone.", "dropout_twice")
-        patterns = torch.tensor(list(product((0.0, 2.0), repeat=6)), dtype=torch.float64)
+        raise Wrong("Dropout acts on the result too; it belongs after the ReLU alone.", "dropout_twice")
+    kept = ratio.abs() > 1e-6
+    scale = ratio[kept].mean() if bool(kept.any()) else ratio.new_zeros(())
+    if not bool(kept.any()) or not torch.allclose(ratio[kept], scale):
+        patterns = torch.tensor(list(product((0.0, 1 / (1 - _RATE)), repeat=6)), dtype=torch.float64)
         if _among(rows, theirs(patterns * x[0, 0]).detach()):
             raise Wrong("Dropout acts on the input; it belongs after the ReLU.", "dropout_on_input")
-        if _among(rows, theirs.linear_2(kept / 2 * hidden).detach()):
-            raise Wrong(
-                "What dropout keeps should be divided by 1 − rate; yours keeps its size.",
-                "dropout_not_rescaled",
-            )
+        raise Wrong(_NO_DROPOUT, "dropout_misplaced")
+    right_rate(float(scale))
+    share = float(kept.all(1).double().mean())
+    if not 0.25 < share < 0.6:
         raise Wrong(
-            "Dropout should set hidden features to 0 after the ReLU; yours acts elsewhere.",
-            "dropout_misplaced",
+            f"With dropout={_RATE} about {(1 - _RATE) ** 3:.0%} of rows keep all three features; {share:.0%} of yours do: each number should be drawn on its own.",
+            "dropout_not_independent",
         )
-    share = float((torch.cdist(rows, possible).argmin(1) == 7).double().mean())
-    if not 0.02 < share < 0.3:
-        raise Wrong(
-            f"With dropout=0.5 about 1 in 8 rows keeps all three features; {share:.0%} of yours do.",
-            "dropout_rate_wrong",
-        )
+
+
+_NO_DROPOUT = "In training each hidden feature, after the ReLU, should be set to 0 or divided by 1 − rate; yours does something else."
 
 
 def _among(rows: Tensor, possible: Tensor) -> bool:
@@ -324,8 +402,13 @@ NORM = (
     Mistake("no_eps", "root", "eps is not used: a row of equal values gives NaN."),
     Mistake("eps_squared", "root", "The square of eps is added to the variance; eps itself is asked for."),
     Mistake("eps_ignored", "root", "eps is 1e-5 whatever the argument says."),
+    Mistake("eps_is_least_variance", "root", "eps is used as the least variance, max(variance, eps); it should be added: √(variance + eps)."),
+    Mistake("largest_deviation", "root", "The deviations are divided by the largest of them; it should be by the standard deviation."),
     Mistake("not_divided", "root", "The mean is subtracted, but nothing is divided by the standard deviation."),
     Mistake("no_centring", "mean", "The mean is not subtracted (this is RMSNorm, another convention): LayerNorm subtracts it."),
+    Mistake("brackets_missing", "mean", "Brackets are missing: x − mean/√(variance + eps); it should be (x − mean)/√(variance + eps)."),
+    Mistake("brackets_missing_before_gain", "mean", "Brackets are missing: x − mean/√(variance + eps)·gain + shift; it should be (x − mean)/√(variance + eps)·gain + shift."),
+    Mistake("median_subtracted", "mean", "The median is subtracted; it should be the mean."),
     Mistake("mean_not_subtracted", "mean", "The values are divided by the deviation, but the mean is not subtracted from them."),
     Mistake("norm_over_sequence_and_features", "norm_axis", "Mean and variance run over positions and features together; each position is normalised alone, over its features."),
     Mistake("norm_over_sequence", "norm_axis", "Mean and variance run over the positions; they run over the features of one position."),
@@ -338,6 +421,7 @@ NORM = (
     Mistake("no_shift", "gain", "There is no shift, or it is not used."),
     Mistake("no_gain_and_shift", "gain", "There are no gain and shift, or they are not used."),
     Mistake("gain_after_shift", "affine", "The shift is added before the gain is multiplied: (x̂ + shift)·gain; it should be x̂·gain + shift."),
+    Mistake("affine_before_norm", "affine", "Gain and shift act on x before it is normalised; they belong after it."),
     Mistake("gain_plus_one", "affine", "The result is multiplied by 1 + gain; it should be by gain, which starts at one."),
     Mistake("shift_subtracted", "affine", "The shift is subtracted; it should be added."),
     Mistake("divided_by_gain", "affine", "The result is divided by the gain; it should be multiplied by it."),
@@ -365,6 +449,9 @@ def layer_norm(on: frozenset[str]) -> type[nn.Module]:
 
         def forward(self, x: Tensor) -> Tensor:
             axis = next((a for name, a in axes.items() if name in on), (-1,))
+            gain, shift = getattr(self, "gain", 1.0), getattr(self, "shift", 0.0)
+            if "affine_before_norm" in on:
+                x = x * gain + shift
             if "norm_over_everything" in on:
                 axis = tuple(range(x.dim()))
             mean = x.mean(axis, keepdim=True)
@@ -389,12 +476,23 @@ def layer_norm(on: frozenset[str]) -> type[nn.Module]:
                 deviation = variance.sqrt()
             elif "eps_squared" in on:
                 deviation = (variance + self.eps**2).sqrt()
+            elif "eps_is_least_variance" in on:
+                deviation = variance.clamp(min=self.eps).sqrt()
+            elif "largest_deviation" in on:
+                deviation = centred.abs().amax(axis, keepdim=True) + self.eps
             elif "not_divided" in on:
                 deviation = torch.ones_like(variance)
             else:
                 deviation = (variance + self.eps).sqrt()
             out = (x if "mean_not_subtracted" in on else centred) / deviation
-            gain, shift = getattr(self, "gain", 1.0), getattr(self, "shift", 0.0)
+            if "affine_before_norm" in on:
+                return out
+            if "brackets_missing" in on:
+                out = x - mean / deviation
+            if "brackets_missing_before_gain" in on:
+                return x - mean / deviation * gain + shift
+            if "median_subtracted" in on:
+                out = (x - x.median(-1, keepdim=True).values) / deviation
             if "gain_after_shift" in on:
                 return (out + shift) * gain
             if "divided_by_gain" in on:
@@ -466,9 +564,8 @@ def _norm_default(c: Context) -> None:
 def _norm_alone(c: Context) -> None:
     module, x = c.build().double(), c.randn(3, 5, 6, dtype=torch.float64)
     whole = module.call(x)
-    c.expect(
-        module.call(x[:, 2:3]), whole[:, 2:3], "the output of position 2 alone", axes="batch position d_model"
-    )
+    one = shows("fixed_shape", lambda: module.call(x[:, 2:3]))
+    c.expect(one, whole[:, 2:3], "the output of position 2 alone", axes="batch position d_model")
     c.expect(module.call(x[1:2]), whole[1:2], "the output of sample 1 alone", axes="batch position d_model")
 
 
@@ -595,7 +692,7 @@ def order(on: frozenset[str], norm_first: bool) -> bool:
 NORM_INSIDE = (
     NORM[0],
     BOTH,
-    *(m for m in NORM[1:] if m.id not in ("eps_squared", "eps_ignored", "no_eps", "gain_after_shift", "shift_subtracted", "divided_by_gain")),
+    *(m for m in NORM[1:] if m.id not in ("eps_is_least_variance", "largest_deviation", "median_subtracted", "affine_before_norm", "eps_squared", "eps_ignored", "no_eps", "gain_after_shift", "shift_subtracted", "divided_by_gain")),
 )  # fmt: skip
 EPS = ("norm_eps_1e-6", "norm_eps_1e-12")  # a smaller eps inside a layer is a matter of taste
 
@@ -628,8 +725,9 @@ def _residual_probes(seed: int) -> list[Probe]:
 
 
 def _residual_shape(c: Context) -> None:
-    got = one_tensor(c.build().call(c.randn(2, 5, 6), _sublayer(c.seed)))
-    c.expect(got, torch.zeros(2, 5, 6), "the output", axes="batch position d_model", atol=math.inf)
+    for norm_first in (False, True):
+        got = one_tensor(c.build(norm_first=norm_first).call(c.randn(2, 5, 6), _sublayer(c.seed)))
+        c.expect(got, torch.zeros(2, 5, 6), "the output", axes="batch position d_model", atol=math.inf)
 
 
 def _residual_registered(c: Context) -> None:
@@ -686,25 +784,32 @@ def _residual_dropout(c: Context) -> None:
     for norm_first in (False, True):
         same_every_time(c, x, f, norm_first=norm_first)
         dropped(c, x, f, norm_first=norm_first, sublayers=1)
-    ours, theirs = c.twin(dropout=0.5, norm_first=True)
-    x = c.randn(1, 300, 6, dtype=torch.float64)
-    ours.train(True)
-    added = ours.call(x, f) - x
-    ours.train(False)
-    full = theirs(x, f).detach() - x
-    kept, lost = (
-        torch.isclose(added, 2 * full, atol=1e-9),
-        torch.isclose(added, torch.zeros_like(added), atol=1e-9),
-    )
-    if not bool((kept | lost).all()):
-        if bool((torch.isclose(added, full, atol=1e-9) | lost).all()):
-            raise Wrong("What dropout keeps should be divided by 1 − rate; yours keeps its size.", "dropout_not_rescaled")  # fmt: skip
-        raise Wrong("Dropout should act on the sublayer's output, number by number; yours acts elsewhere.", "dropout_misplaced")  # fmt: skip
-    if not 0.35 < float(lost.double().mean()) < 0.65:
-        raise Wrong(
-            f"With dropout=0.5 half of the sublayer's output is dropped; {float(lost.double().mean()):.0%} of yours is.",
-            "dropout_rate_wrong",
-        )
+    row = known_row(6)
+    one = torch.tensor([1.0, 1, 1, 0, 0, 0], dtype=torch.float64)
+    for setting in ({}, {"norm_first": True}):
+        ours, theirs = c.twin(dropout=_RATE, **setting)
+        with torch.no_grad():
+            for name, parameter in theirs.named_parameters():
+                parameter.fill_(name.endswith("gain"))
+        c.copy_weights(ours, theirs)
+        x = row.expand(_ROWS, 1, 6).contiguous()
+        ours.train(True)
+        outputs = [ours.call(x, lambda y: one * y[..., 3:4] / row[3])[:, 0] for _ in range(2)]
+        ours.train(False)
+        if torch.equal(*outputs):
+            raise Wrong("Two calls in training mode drop the same: each call draws anew.", "dropout_not_drawn_anew")  # fmt: skip
+        scale = added(outputs[0], row)  # (rows, 3): of what the sublayer gave
+        kept = scale.abs() > 1e-3
+        one_scale = bool(kept.any()) and torch.allclose(scale[kept], scale[kept][0], atol=1e-3)
+        if not one_scale or float((~kept).all(1).double().mean()) > 0.1:
+            raise Wrong("In training each number of the sublayer's output should be set to 0 or divided by 1 − rate, and nothing else; yours drops something else, too, or whole rows.", "dropout_misplaced")  # fmt: skip
+        right_rate(float(scale[kept][0]))
+        share = float(kept.all(1).double().mean())
+        if not 0.3 < share < 0.55:
+            raise Wrong(
+                f"With dropout={_RATE} about {(1 - _RATE) ** 3:.0%} of rows keep all of three numbers; {share:.0%} of yours do: each number should be drawn on its own.",
+                "dropout_not_independent",
+            )
 
 
 def dropped(c: Context, *args: Any, norm_first: bool, sublayers: int) -> None:
@@ -722,13 +827,18 @@ def dropped(c: Context, *args: Any, norm_first: bool, sublayers: int) -> None:
         return
     if torch.allclose(got, quiet, rtol=1e-9):
         raise Wrong("In training mode dropout changes nothing.", "dropout_unused")
-    if not bool(got.any()):
-        where = "the sum" if norm_first else "the result, or on the sum before the norm"
+    if torch.allclose(got, quiet, rtol=1e-5, atol=1e-5):
         raise Wrong(
-            f"Dropout acts on {where}, so the residual path is lost too; it belongs on the sublayer's output.",
+            "With a rate of almost 1 nothing is dropped: `dropout` is the share that is dropped; yours is the share that is kept.",
+            "dropout_is_share_kept",
+        )
+    c.twin(**({"norm_first": True} if norm_first else {}))  # another formula would explain it, too
+    if not bool(got.any()):
+        raise Wrong(
+            "Dropout reaches x, too (through the sum or the result), so the residual path is lost; it belongs on the sublayer's output.",
             "dropout_on_the_sum",
         )
-    if norm_first and sublayers == 1 and not torch.allclose(got, quiet):
+    if sublayers == 1 and norm_first and torch.allclose(got, x + args[1](torch.zeros_like(x))):
         raise Wrong(
             "Dropout acts on the sublayer's input; it belongs on its output.", "dropout_on_sublayer_input"
         )
@@ -737,6 +847,72 @@ def dropped(c: Context, *args: Any, norm_first: bool, sublayers: int) -> None:
         + ("x should come out." if norm_first else "only the normed x should come out."),
         "no_dropout_on_sublayer_output",
     )
+
+
+_INSIDE = {"self_attention": "weights of the self-attention", "cross_attention": "weights of the cross-attention",
+           "feed_forward": "hidden features of the feed-forward"}  # fmt: skip
+
+
+def dropped_inside(c: Context, inputs: int, norm_first: bool) -> None:
+    """Attention weights, hidden features and the sublayers' outputs are dropped, each on its own with the rate that is given.
+
+    One sublayer at a time gives anything: in all features but the last three the same number, a value of one head or one
+    hidden feature. Dropout inside drops these together, dropout of the output each on its own, and what both keep has
+    been divided by 1 − rate twice. `inputs`: the number of tensors that the module takes.
+    """
+    ours, theirs = c.twin(dropout=_RATE, **({"norm_first": True} if norm_first else {}))
+    parameters = dict(theirs.named_parameters())
+    row = known_row(8)
+    ours.train(True)
+    for last in [name for name in parameters if name.endswith(("w_o.weight", "linear_2.weight"))]:
+        place = last.removesuffix("w_o.weight").removesuffix("linear_2.weight")
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.fill_(name.endswith("gain"))
+            parameters[last][:5, 0] = 1.0
+            if last.endswith("w_o.weight"):
+                parameters[place + "w_v.weight"][0, 5] = 1 / row[5]
+            else:
+                parameters[place + "linear_1.bias"][0] = 1.0
+        c.copy_weights(ours, theirs)
+        out = ours.call(*[row.expand(_ROWS, 1, 8).contiguous() for _ in range(inputs)])[:, 0]
+        sublayer = place.split(".")[-2]
+        layer = f" of layer {int(place.split('layers.')[1].split('.')[0]) + 1}" if "layers." in place else ""
+        _twice_dropped(added(out, row), sublayer, layer)
+    ours.train(False)
+
+
+def _twice_dropped(scale: Tensor, sublayer: str, layer: str) -> None:
+    """`scale` (rows, 5): the share of one number that arrives in five features, after dropout before and behind the copying."""
+    what, name = _INSIDE[sublayer] + layer, sublayer.replace("_", "-") + layer
+    kept, factor = scale.abs() > 1e-3, 1 / (1 - _RATE)
+    got = float(scale[kept][0]) if bool(kept.any()) else 0.0
+    if not torch.allclose(scale[kept], torch.tensor(got, dtype=scale.dtype), atol=1e-3):
+        raise Wrong(
+            f"In training dropout should set numbers to 0 or divide them by 1 − rate; in the {name} it does something else.",
+            "dropout_misplaced",
+        )
+    together = bool((kept.all(1) == kept.any(1)).all())
+    lost = float((~kept).all(1).double().mean())  # a quarter: the number itself is dropped
+    if bool(kept.all()) and abs(got - 1) < 1e-3:
+        raise Wrong(f"No dropout reaches the {name}: neither its inside nor its output.", "no_dropout_in_sublayer")  # fmt: skip
+    if together and 0.15 < lost < 0.35:
+        raise Wrong(
+            f"The output of the {name} is not dropped in training: dropout acts before x is added.",
+            "no_dropout_on_sublayer_output",
+        )
+    if lost < 0.035:
+        raise Wrong(
+            f"The {what} are not dropped in training: hand `dropout` on to that part.",
+            "no_dropout_on_hidden_features"
+            if sublayer == "feed_forward"
+            else f"no_dropout_on_{sublayer}_weights",
+        )
+    if abs(got - factor**2) > 1e-3 or not 0.15 < lost < 0.35:
+        raise Wrong(
+            f"With dropout={_RATE} the {what} and its output should be dropped once each, so that what is kept is multiplied by 1/(1 − {_RATE})² = {factor**2:.3g}; yours is by {got:.3g}.",
+            "dropout_rate_wrong",
+        )
 
 
 def _residual_default(c: Context) -> None:
@@ -748,7 +924,15 @@ def _residual_default(c: Context) -> None:
 
 
 def _residual_kept(c: Context) -> None:
-    inputs_kept(c, c.randn(2, 5, 6, dtype=torch.float64), _sublayer(c.seed), norm_first=True)
+    x = c.randn(2, 5, 6, dtype=torch.float64)
+    inputs_kept(c, x, _sublayer(c.seed), norm_first=True)
+    for norm_first in (False, True):
+        after = c.build(norm_first=norm_first).double().observe(x, lambda y: y)[1][0]
+        if not torch.equal(x, after):
+            raise Wrong(
+                "With a sublayer that gives its input back, your code changes x: it adds in place to what the sublayer gave.",
+                "changes_its_input",
+            )
 
 
 _exercise = partial(Exercise, notebook="07_feed_forward_and_residuals")
@@ -771,9 +955,9 @@ EXERCISES = (
             Test("positions", "treats each position alone, all in the same way", _ff_positions),
             Test("values", "equals max(0, xW₁ + b₁)W₂ + b₂ for equal weights", _ff_values),
             Test("gradients", "has the right gradients", _ff_gradients),
-            Test("dropout", "drops hidden features in training, nothing in evaluation", _ff_dropout, crash="dropout_not_used"),
+            Test("dropout", "drops hidden features in training, nothing in evaluation", _ff_dropout),
             Test("default", "drops nothing unless told to", _ff_default),
-            Test("inputs_kept", "leaves its input as it was, contiguous or not", _ff_kept, crash="needs_contiguous_input"),
+            Test("inputs_kept", "leaves its input as it was, contiguous or not", _ff_kept),
         ),
         mistakes=FEED_FORWARD,
         variant=feed_forward,
@@ -795,14 +979,14 @@ EXERCISES = (
             Test("shape", "a fresh module normalises each position", _norm_shape),
             Test("start", "gain starts at one, shift at zero", _norm_start),
             Test("registered", "has gain and shift of size d_model that PyTorch sees", _norm_registered),
-            Test("alone", "treats each position and sample alone", _norm_alone, crash="fixed_shape"),
+            Test("alone", "treats each position and sample alone", _norm_alone),
             Test("values", "equals (x − mean) / √(variance + eps) · gain + shift", _norm_values),
             Test("eps", "uses the eps that it is given, inside the root", _norm_eps),
             Test("default", "has eps = 1e-5 unless told otherwise", _norm_default),
             Test("equal", "gives zeros, and finite gradients, for a row of equal values", _norm_equal),
             Test("gradients", "has the right gradients", _norm_gradients),
             Test("modes", "is the same in training and evaluation", _norm_modes),
-            Test("inputs_kept", "leaves its input as it was, contiguous or not", _norm_kept, crash="needs_contiguous_input"),
+            Test("inputs_kept", "leaves its input as it was, contiguous or not", _norm_kept),
         ),
         mistakes=NORM,
         variant=layer_norm,
@@ -831,7 +1015,7 @@ EXERCISES = (
             Test("gradients", "gradients flow through both paths", _residual_gradients),
             Test("dropout", "drops the sublayer's output in training, nothing in evaluation", _residual_dropout),
             Test("default", "is post-norm without dropout unless told otherwise", _residual_default),
-            Test("inputs_kept", "leaves its input as it was, contiguous or not", _residual_kept, crash="needs_contiguous_input"),
+            Test("inputs_kept", "leaves its input as it was, contiguous or not", _residual_kept),
         ),
         mistakes=(*FLAG, *forms(), *NORM_INSIDE),
         variant=_residual_variant,
@@ -839,6 +1023,7 @@ EXERCISES = (
         sizes={"d_model": 6},
         settings=({}, {"norm_first": True}),
         neutral=EPS,
+        eps=1e-5,
         also_right=tuple(frozenset([eps]) for eps in EPS),
     ),
 )  # fmt: skip

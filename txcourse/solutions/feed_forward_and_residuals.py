@@ -20,7 +20,7 @@ class PositionwiseFeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        """x (..., d_model) → (..., d_model), through d_ff features."""
+        """x (B, T, d_model) → (B, T, d_model), through d_ff features."""
         hidden = self.linear_1(x).relu()  # (..., d_ff)
         return self.linear_2(self.dropout(hidden))
 
@@ -41,7 +41,7 @@ class LayerNorm(nn.Module):
         self.shift = nn.Parameter(torch.zeros(d_model))
 
     def forward(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        """x (..., d_model) → (..., d_model)."""
+        """x (B, T, d_model) → (B, T, d_model)."""
         mean = x.mean(dim=-1, keepdim=True)  # (..., 1)
         variance = x.var(dim=-1, keepdim=True, correction=0)  # (..., 1)
         return (x - mean) / (variance + self.eps).sqrt() * self.gain + self.shift
@@ -65,7 +65,7 @@ class ResidualConnection(nn.Module):
     def forward(
         self, x: Float[Tensor, "... d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "... d_model"]:
-        """x (..., d_model) and a function of it that keeps its shape → (..., d_model)."""
+        """x (B, T, d_model) and a function of it that keeps its shape → (B, T, d_model)."""
         if self.norm_first:
             return x + self.dropout(sublayer(self.norm(x)))
         return self.norm(x + self.dropout(sublayer(x)))

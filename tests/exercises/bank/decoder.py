@@ -378,6 +378,71 @@ class LayerGelu(Layer):
         self.ff[1] = nn.GELU()
 
 
+class LayerTwoEps(Layer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.norms[1].eps = 1e-7
+
+
+class LayerSelfNotDropped(Layer):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, dropout, norm_first)
+        self.self_attn = Attention(d_model, n_heads)
+
+
+class LayerCrossNotDropped(Layer):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, dropout, norm_first)
+        self.cross_attn = Attention(d_model, n_heads)
+
+
+class LayerHiddenNotDropped(Layer):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, dropout, norm_first)
+        self.ff = feed_forward(d_model, d_ff, 0.0)
+
+
+class LayerCrossOutputNotDropped(Layer):
+    def around(self, i, x, sublayer):
+        if i != 1:
+            return super().around(i, x, sublayer)
+        return x + sublayer(self.norms[i](x)) if self.norm_first else self.norms[i](x + sublayer(x))
+
+
+class LayerTargetMaskOfFirst(Layer):
+    def own(self, y, mask):
+        return self.self_attn(y, y, y, mask[:1] if mask is not None and mask.dim() == 4 else mask)
+
+
+class LayerTargetMaskTransposed(Layer):
+    def own(self, y, mask):
+        return self.self_attn(y, y, y, None if mask is None else mask.transpose(-2, -1))
+
+
+class LayerMemoryMaskForPadding(Layer):
+    """Takes (B, 1, 1, S) alone."""
+
+    def cross(self, y, memory, mask):
+        mask = None if mask is None else mask.view(memory.size(0), 1, 1, memory.size(1))
+        return self.cross_attn(y, memory, memory, mask)
+
+
+class LayerMemoryNormedInPre(Layer):
+    def cross(self, y, memory, mask):
+        memory = self.norms[1](memory) if self.norm_first else memory
+        return self.cross_attn(y, memory, memory, mask)
+
+
+class LayerMemoryAdded(Layer):
+    def forward(self, x, memory, tgt_mask=None, memory_mask=None):
+        return super().forward(x + memory.mean(1, keepdim=True), memory, tgt_mask, memory_mask)
+
+
+class LayerMemoryComesFirst(Layer):
+    def forward(self, memory, x, tgt_mask=None, memory_mask=None):
+        return super().forward(x, memory, tgt_mask, memory_mask)
+
+
 class LayerEqualLengths(Layer):
     def cross(self, y, memory, mask):
         return self.cross_attn(y, memory, memory, mask) + 0 * (y + memory)
@@ -429,6 +494,45 @@ class StackFused(nn.Module):
         for block in self.stack:
             x = block(x, memory, tgt_mask=tgt_mask, memory_mask=memory_mask)
         return self.out(x)
+
+
+class StackTwoEps(Stack):
+    def __init__(self, n_layers, d_model, *args, **kwargs):
+        super().__init__(n_layers, d_model, *args, **kwargs)
+        self.norm = nn.LayerNorm(d_model, eps=1e-6) if self.norm is not None else None
+
+
+class StackCrossNotDropped(Stack):
+    layer = LayerCrossNotDropped
+
+
+class StackHiddenNotDropped(Stack):
+    layer = LayerHiddenNotDropped
+
+
+class StackTargetMaskOfFirst(Stack):
+    layer = LayerTargetMaskOfFirst
+
+
+class StackTargetMaskLast(Stack):
+    def forward(self, x, memory, tgt_mask=None, memory_mask=None):
+        for i, layer in enumerate(self.layers, 1):
+            x = layer(x, memory, tgt_mask if i == len(self.layers) else None, memory_mask)
+        return self.finish(x)
+
+
+class StackMemoryMaskLast(Stack):
+    def forward(self, x, memory, tgt_mask=None, memory_mask=None):
+        for i, layer in enumerate(self.layers, 1):
+            x = layer(x, memory, tgt_mask, memory_mask if i == len(self.layers) else None)
+        return self.finish(x)
+
+
+class StackExchangesArguments(Stack):
+    def forward(self, x, memory, tgt_mask=None, memory_mask=None):
+        for layer in self.layers:
+            x = layer(memory, x, tgt_mask, memory_mask)
+        return self.finish(x)
 
 
 class StackShared(Stack):
@@ -502,8 +606,8 @@ class StackCrossOnce(Stack):
 
 
 RIGHT = {
-    "DecoderLayer": [Layer, LayerNoCrossBiases, LayerFlat, LayerFused, LayerLibrary],
-    "Decoder": [Stack, StackFlat, StackLibrary, StackFused],
+    "DecoderLayer": [Layer, LayerNoCrossBiases, LayerFlat, LayerFused, LayerLibrary, LayerTwoEps],
+    "Decoder": [Stack, StackFlat, StackLibrary, StackFused, StackTwoEps],
 }
 WRONG = {
     "DecoderLayer": [
@@ -536,6 +640,16 @@ WRONG = {
         (LayerNoDropout, "dropout_unused"),
         (LayerGelu, "gelu"),
         (LayerEqualLengths, "needs_equal_lengths"),
+        (LayerSelfNotDropped, "no_dropout_on_self_attention_weights"),
+        (LayerCrossNotDropped, "no_dropout_on_cross_attention_weights"),
+        (LayerHiddenNotDropped, "no_dropout_on_hidden_features"),
+        (LayerCrossOutputNotDropped, "no_dropout_on_sublayer_output"),
+        (LayerTargetMaskOfFirst, "tgt_mask_of_first_sample"),
+        (LayerTargetMaskTransposed, "tgt_mask_transposed"),
+        (LayerMemoryMaskForPadding, "mask_not_broadcast"),
+        (LayerMemoryNormedInPre, "memory_normed_in_pre_norm"),
+        (LayerMemoryAdded, None),
+        (LayerMemoryComesFirst, None),
     ],
     "Decoder": [
         (StackShared, "layers_shared"),
@@ -550,5 +664,11 @@ WRONG = {
         (StackAList, "parameters_not_registered"),
         (StackOneMore, "one_layer_too_many"),
         (StackCrossOnce, "memory_ignored"),
+        (StackCrossNotDropped, "no_dropout_on_cross_attention_weights"),
+        (StackHiddenNotDropped, "no_dropout_on_hidden_features"),
+        (StackTargetMaskOfFirst, "tgt_mask_of_first_sample"),
+        (StackTargetMaskLast, "tgt_mask_for_last_layer_only"),
+        (StackMemoryMaskLast, "memory_mask_for_last_layer_only"),
+        (StackExchangesArguments, None),
     ],
 }

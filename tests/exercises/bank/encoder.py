@@ -476,6 +476,116 @@ class LayerInPlace(Layer):
         return x + self.drop2(self.ff(self.norm2(x)))
 
 
+class LayerTwoEps(Layer):
+    """Norms of two makers, one with another eps."""
+
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, dropout, norm_first)
+        self.norm1 = nn.LayerNorm(d_model, eps=1e-8)
+
+
+class LayerAttentionNotDropped(Layer):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, dropout, norm_first)
+        self.attn = Attention(d_model, n_heads)
+
+
+class LayerHiddenNotDropped(Layer):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, dropout, norm_first)
+        self.ff = feed_forward(d_model, d_ff, 0.0)
+
+
+class LayerOnlyOutputsDropped(Layer):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, dropout, norm_first)
+        self.attn, self.ff = Attention(d_model, n_heads), feed_forward(d_model, d_ff, 0.0)
+
+
+class LayerSecondOutputNotDropped(Layer):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, dropout, norm_first)
+        self.ff[3] = nn.Linear(d_ff, d_model, bias=True)
+        self.drop2 = nn.Identity()
+
+
+class LayerKeepShare(Layer):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, 1 - dropout if dropout else 0.0, norm_first)
+
+
+class LayerHalfRate(Layer):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, dropout, norm_first)
+        self.attn = Attention(d_model, n_heads, dropout / 2)
+
+
+class LayerDropsThrice(Layer):
+    def __init__(self, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(d_model, n_heads, d_ff, dropout, norm_first)
+        self.ff.append(nn.Dropout(dropout))
+
+
+class LayerDropsInput(Layer):
+    def forward(self, x, mask=None):
+        return super().forward(self.drop1(x), mask)
+
+
+class LayerKeyPaddingOnly(LayerLibrary):
+    def attend(self, x, mask):
+        hidden = None if mask is None else ~mask[:, 0, 0]
+        return self.dropout(self.self_attn(x, x, x, key_padding_mask=hidden, need_weights=False)[0])
+
+
+class LayerMaskViewed(Layer):
+    def forward(self, x, mask=None):
+        return super().forward(x, None if mask is None else mask.view(x.size(0), 1, 1, x.size(1)))
+
+
+class LayerOneNormFirst(Layer):
+    """norm_first reaches the attention alone."""
+
+    def pre(self, x, mask):
+        y = self.norm1(x)
+        x = x + self.drop1(self.attn(y, y, y, mask))
+        return self.norm2(x + self.drop2(self.ff(x)))
+
+
+class LayerCausal(Layer):
+    def forward(self, x, mask=None):
+        causal = torch.ones(x.size(1), x.size(1), dtype=torch.bool).tril()
+        return super().forward(x, causal if mask is None else causal & mask)
+
+
+class LayerRowsZeroed(Layer):
+    def forward(self, x, mask=None):
+        out = super().forward(x, mask)
+        return out if mask is None else out * mask[:, 0, 0, :, None]
+
+
+class LayerValuesRaw(Layer):
+    def pre(self, x, mask):
+        y = self.norm1(x)
+        x = x + self.drop1(self.attn(y, y, x, mask))
+        return x + self.drop2(self.ff(self.norm2(x)))
+
+
+class LayerQueriesRaw(Layer):
+    def pre(self, x, mask):
+        y = self.norm1(x)
+        x = x + self.drop1(self.attn(x, y, y, mask))
+        return x + self.drop2(self.ff(self.norm2(x)))
+
+
+class LayerBatchLast(LayerLibrary):
+    """nn.MultiheadAttention without batch_first."""
+
+    def attend(self, x, mask):
+        return self.dropout(
+            self.self_attn(x.transpose(0, 1), x.transpose(0, 1), x.transpose(0, 1))[0].transpose(0, 1)
+        )
+
+
 class LayerMaskOfFirst(Layer):
     def forward(self, x, mask=None):
         return super().forward(x, None if mask is None else mask[:1])
@@ -549,6 +659,48 @@ class StackHeads(nn.Module):
         for i in sorted(self.layers):
             x = self.layers[i](x, mask)
         return x if self.weight is None else F.layer_norm(x, x.shape[-1:], self.weight, self.bias)
+
+
+class StackTwoEps(Stack):
+    def __init__(self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(n_layers, d_model, n_heads, d_ff, dropout, norm_first)
+        self.final = nn.LayerNorm(d_model, eps=1e-6) if norm_first else nn.Identity()
+
+
+class StackOf(Stack):
+    layer = Layer
+
+    def __init__(self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(n_layers, d_model, n_heads, d_ff, dropout, norm_first)
+        self.layers = nn.ModuleList(
+            [self.layer(d_model, n_heads, d_ff, dropout, norm_first) for _ in range(n_layers)]
+        )
+
+
+class StackAttentionNotDropped(StackOf):
+    layer = LayerAttentionNotDropped
+
+
+class StackOutputNotDropped(StackOf):
+    layer = LayerSecondOutputNotDropped
+
+
+class StackDropsInput(Stack):
+    def __init__(self, n_layers, d_model, n_heads, d_ff, dropout=0.1, norm_first=False):
+        super().__init__(n_layers, d_model, n_heads, d_ff, 0.0, norm_first)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x, mask=None):
+        return super().forward(self.drop(x), mask)
+
+
+class StackKeyPaddingOnly(StackOf):
+    layer = LayerKeyPaddingOnly
+
+
+class StackFinalTwice(Stack):
+    def forward(self, x, mask=None):
+        return self.final(super().forward(x, mask))
 
 
 class StackShared(Stack):
@@ -655,8 +807,8 @@ class StackNoScale(Stack):
 
 
 RIGHT = {
-    "EncoderLayer": [Layer, LayerNormsFirst, LayerFused, LayerLibrary, LayerHeads],
-    "Encoder": [Stack, StackSequence, StackFused, StackHeads],
+    "EncoderLayer": [Layer, LayerNormsFirst, LayerFused, LayerLibrary, LayerHeads, LayerTwoEps],
+    "Encoder": [Stack, StackSequence, StackFused, StackHeads, StackTwoEps],
 }
 WRONG = {
     "EncoderLayer": [
@@ -697,6 +849,22 @@ WRONG = {
         (LayerInPlace, "changes_its_input"),
         (LayerMaskOfFirst, "mask_of_first_sample"),
         (LayerQueryAxis, "mask_on_query_axis"),
+        (LayerAttentionNotDropped, "no_dropout_on_self_attention_weights"),
+        (LayerHiddenNotDropped, "no_dropout_on_hidden_features"),
+        (LayerOnlyOutputsDropped, "no_dropout_on_self_attention_weights"),
+        (LayerSecondOutputNotDropped, "no_dropout_on_sublayer_output"),
+        (LayerKeepShare, "dropout_is_share_kept"),
+        (LayerHalfRate, "dropout_rate_wrong"),
+        (LayerDropsThrice, "dropout_rate_wrong"),
+        (LayerDropsInput, "dropout_on_the_sum"),
+        (LayerKeyPaddingOnly, "mask_of_first_query"),
+        (LayerMaskViewed, "mask_not_broadcast"),
+        (LayerOneNormFirst, None),
+        (LayerCausal, "causal"),
+        (LayerRowsZeroed, "hidden_rows_zeroed"),
+        (LayerValuesRaw, "values_not_normed"),
+        (LayerQueriesRaw, "queries_not_normed"),
+        (LayerBatchLast, "attends_over_batch"),
     ],
     "Encoder": [
         (StackShared, "layers_shared"),
@@ -715,5 +883,10 @@ WRONG = {
         (StackDropoutLost, "dropout_argument_ignored"),
         (StackTen, "n_layers_ignored"),
         (StackNoScale, "no_scale"),
+        (StackAttentionNotDropped, "no_dropout_on_self_attention_weights"),
+        (StackOutputNotDropped, "no_dropout_on_sublayer_output"),
+        (StackDropsInput, "dropout_on_the_path_of_x"),
+        (StackKeyPaddingOnly, "mask_of_first_query"),
+        (StackFinalTwice, "final_norm_twice"),
     ],
 }

@@ -78,6 +78,11 @@ class PositionByPosition(nn.Module):
         return torch.stack(out, dim=1)
 
 
+class InPlaceClamp(Plain):
+    def forward(self, x):
+        return self.fc2(self.drop(self.fc1(x).clamp_(min=0)))
+
+
 class NoRelu(Plain):
     def act(self, h):
         return h
@@ -153,6 +158,45 @@ class DropoutForgotten(Plain):
         return self.fc2(self.fc1(x).relu())
 
 
+class DropoutKeeps(Plain):
+    def __init__(self, d_model, d_ff, dropout=0.0):
+        super().__init__(d_model, d_ff, 1 - dropout if dropout else 0.0)
+
+
+class DropoutSquared(Plain):
+    def __init__(self, d_model, d_ff, dropout=0.0):
+        super().__init__(d_model, d_ff, dropout**2)
+
+
+class DropoutTwiceInside(Plain):
+    def forward(self, x):
+        return self.fc2(self.drop(self.drop(self.fc1(x)).relu()))
+
+
+class DropoutNotDivided(Plain):
+    def forward(self, x):
+        h = self.fc1(x).relu()
+        return self.fc2(h * (torch.rand_like(h) >= self.drop.p) if self.training else h)
+
+
+class DropoutWholePositions(Plain):
+    def __init__(self, d_model, d_ff, dropout=0.0):
+        super().__init__(d_model, d_ff)
+        self.drop = nn.Dropout1d(dropout)
+
+
+class DropoutToNegative(Plain):
+    def __init__(self, d_model, d_ff, dropout=0.0):
+        super().__init__(d_model, d_ff)
+        self.drop = nn.AlphaDropout(dropout)
+
+
+class DropoutSeeded(Plain):
+    def forward(self, x):
+        torch.manual_seed(0)
+        return super().forward(x)
+
+
 class DropoutAlways(Plain):
     def __init__(self, d_model, d_ff, dropout=0.0):
         super().__init__(d_model, d_ff)
@@ -169,6 +213,40 @@ class DropoutFixed(Plain):
 
 class DropoutByDefault(Plain):
     def __init__(self, d_model, d_ff, dropout=0.1):
+        super().__init__(d_model, d_ff, dropout)
+
+
+class QuickGelu(Plain):
+    def act(self, h):
+        return h * torch.sigmoid(1.702 * h)
+
+
+class Selu(Plain):
+    def act(self, h):
+        return F.selu(h)
+
+
+class Mish(Plain):
+    def act(self, h):
+        return F.mish(h)
+
+
+class HardSwish(Plain):
+    def act(self, h):
+        return F.hardswish(h)
+
+
+class NormFirstInside(Plain):
+    def __init__(self, d_model, d_ff, dropout=0.0):
+        super().__init__(d_model, d_ff, dropout)
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+class WidthsExchanged(Plain):
+    def __init__(self, d_ff, d_model, dropout=0.0):
         super().__init__(d_model, d_ff, dropout)
 
 
@@ -380,6 +458,56 @@ class NormBuffers(nn.Module):
         return (x - mean) / torch.sqrt(var + self.eps) * self.gain + self.shift
 
 
+class NormNative(Norm):
+    def forward(self, x):
+        return torch.native_layer_norm(x, x.shape[-1:], self.gamma, self.beta, self.eps)[0]
+
+
+class NormFloor(Norm):
+    def standard(self, x):
+        var, mean = torch.var_mean(x, dim=-1, unbiased=False, keepdim=True)
+        return (x - mean) / var.clamp(min=self.eps).sqrt()
+
+
+class NormMaximum(Norm):
+    def standard(self, x):
+        x = x - x.mean(-1, keepdim=True)
+        return x / (x.abs().amax(-1, keepdim=True) + self.eps)
+
+
+class NormMedian(Norm):
+    def standard(self, x):
+        deviation = (x.var(-1, keepdim=True, unbiased=False) + self.eps).sqrt()
+        return (x - x.median(-1, keepdim=True).values) / deviation
+
+
+class NormNoBrackets(Norm):
+    def standard(self, x):
+        var, mean = torch.var_mean(x, dim=-1, unbiased=False, keepdim=True)
+        return x - mean / torch.sqrt(var + self.eps)
+
+
+class NormNoBracketsAtAll(Norm):
+    def forward(self, x):
+        var, mean = torch.var_mean(x, dim=-1, unbiased=False, keepdim=True)
+        return x - mean / torch.sqrt(var + self.eps) * self.gamma + self.beta
+
+
+class NormAffineFirst(Norm):
+    def forward(self, x):
+        return self.standard(x * self.gamma + self.beta)
+
+
+class NormNoKeepdim(Norm):
+    def standard(self, x):
+        return (x - x.mean(-1)) / (x.var(-1, unbiased=False) + self.eps).sqrt()
+
+
+class NormOfFive(Norm):
+    def standard(self, x):
+        return super().standard(x).view(x.shape[0], 5, 6)
+
+
 class NormLibrary(nn.Module):
     def __init__(self, d_model, eps=1e-5):
         super().__init__()
@@ -455,6 +583,89 @@ class SkipModules(nn.Module):
         if not self.norm_first:
             x = self.parts["norm"](x)
         return x
+
+
+class SkipTinyEps(Skip):
+    def __init__(self, d_model, dropout=0.0, norm_first=False):
+        super().__init__(d_model, dropout, norm_first)
+        self.norm = nn.LayerNorm(d_model, eps=1e-8)
+
+
+class SkipFunctional(Skip):
+    def pre(self, x, sublayer):
+        y = F.layer_norm(x, x.shape[-1:], self.norm.weight, self.norm.bias, 1e-6)
+        return F.dropout(sublayer(y), self.drop.p, self.training) + x
+
+    def post(self, x, sublayer):
+        y = x + F.dropout(sublayer(x), self.drop.p, self.training)
+        return F.layer_norm(y, x.shape[-1:], self.norm.weight, self.norm.bias, 1e-6)
+
+
+class SkipIntoOutput(Skip):
+    def post(self, x, sublayer):
+        y = self.drop(sublayer(x))
+        return self.norm(y.add_(x))
+
+
+class SkipForgetsReturn(Skip):
+    def forward(self, x, sublayer):
+        if not self.norm_first:
+            return self.post(x, sublayer)
+        x + self.drop(sublayer(self.norm(x)))
+
+
+class SkipRootHalf(Skip):
+    def pre(self, x, sublayer):
+        return super().pre(x, sublayer) * 0.5**0.5
+
+    def post(self, x, sublayer):
+        return self.norm((x + self.drop(sublayer(x))) * 0.5**0.5)
+
+
+class SkipTwoNorms(Skip):
+    def __init__(self, d_model, dropout=0.0, norm_first=False):
+        super().__init__(d_model, dropout, norm_first)
+        self.last = nn.LayerNorm(d_model)
+
+    def pre(self, x, sublayer):
+        return self.last(super().pre(x, sublayer))
+
+
+class SkipLargeEps(Skip):
+    def __init__(self, d_model, dropout=0.0, norm_first=False):
+        super().__init__(d_model, dropout, norm_first)
+        self.norm = nn.LayerNorm(d_model, eps=1e-3)
+
+
+class SkipKeepShare(Skip):
+    def __init__(self, d_model, dropout=0.0, norm_first=False):
+        super().__init__(d_model, 1 - dropout if dropout else 0.0, norm_first)
+
+
+class SkipDropsTwice(Skip):
+    def pre(self, x, sublayer):
+        return x + self.drop(self.drop(sublayer(self.norm(x))))
+
+
+class SkipDropsBoth(Skip):
+    def post(self, x, sublayer):
+        return self.norm(x + self.drop(sublayer(self.drop(x))))
+
+
+class SkipDropsX(Skip):
+    def pre(self, x, sublayer):
+        return self.drop(x) + sublayer(self.norm(x))
+
+
+class SkipDropsXToo(Skip):
+    def pre(self, x, sublayer):
+        return self.drop(x) + self.drop(sublayer(self.norm(x)))
+
+
+class SkipSeeded(Skip):
+    def forward(self, x, sublayer):
+        torch.manual_seed(1)
+        return super().forward(x, sublayer)
 
 
 class SkipAlwaysPre(Skip):
@@ -563,9 +774,9 @@ class SkipTuple(Skip):
 
 
 RIGHT = {
-    "PositionwiseFeedForward": [Plain, InSequence, Convolution, Raw, PositionByPosition],
+    "PositionwiseFeedForward": [Plain, InSequence, Convolution, Raw, PositionByPosition, InPlaceClamp],
     "LayerNorm": [Norm, NormVarMean, NormMoments, NormEinsum, NormGroup],
-    "ResidualConnection": [Skip, SkipOwnNorm, SkipFunction, SkipModules],
+    "ResidualConnection": [Skip, SkipOwnNorm, SkipFunction, SkipModules, SkipTinyEps, SkipFunctional],
 }
 WRONG = {
     "PositionwiseFeedForward": [
@@ -582,6 +793,19 @@ WRONG = {
         (DropoutEverywhere, "dropout_twice"),
         (DropoutFirst, "dropout_on_input"),
         (DropoutForgotten, "dropout_unused"),
+        (DropoutKeeps, "dropout_is_share_kept"),
+        (DropoutSquared, "dropout_rate_wrong"),
+        (DropoutTwiceInside, "dropout_rate_wrong"),
+        (DropoutNotDivided, "dropout_not_rescaled"),
+        (DropoutWholePositions, "dropout_not_independent"),
+        (DropoutToNegative, "dropout_misplaced"),
+        (DropoutSeeded, "dropout_not_drawn_anew"),
+        (QuickGelu, "quick_gelu"),
+        (Selu, "selu"),
+        (Mish, "mish"),
+        (HardSwish, "hardswish"),
+        (NormFirstInside, "norm_of_input_inside"),
+        (WidthsExchanged, None),
         (DropoutAlways, "dropout_in_eval"),
         (DropoutFixed, "dropout_argument_ignored"),
         (DropoutByDefault, "default_of_dropout"),
@@ -611,6 +835,15 @@ WRONG = {
         (NormRunning, "keeps_state"),
         (NormBuffers, "no_gain_and_shift"),
         (NormLibrary, "not_allowed"),
+        (NormNative, "not_allowed"),
+        (NormFloor, "eps_is_least_variance"),
+        (NormMaximum, "largest_deviation"),
+        (NormMedian, "median_subtracted"),
+        (NormNoBrackets, "brackets_missing"),
+        (NormNoBracketsAtAll, "brackets_missing_before_gain"),
+        (NormAffineFirst, "affine_before_norm"),
+        (NormNoKeepdim, None),
+        (NormOfFive, "fixed_shape"),
     ],
     "ResidualConnection": [
         (SkipAlwaysPre, "always_pre_norm"),
@@ -631,5 +864,16 @@ WRONG = {
         (SkipInPlace, "changes_its_input"),
         (SkipTwice, "sublayer_called_twice"),
         (SkipTuple, "returns_tuple"),
+        (SkipIntoOutput, "changes_its_input"),
+        (SkipForgetsReturn, "returns_nothing"),
+        (SkipRootHalf, None),
+        (SkipTwoNorms, None),
+        (SkipLargeEps, None),
+        (SkipKeepShare, "dropout_is_share_kept"),
+        (SkipDropsTwice, "dropout_rate_wrong"),
+        (SkipDropsBoth, "dropout_misplaced"),
+        (SkipDropsX, "no_dropout_on_sublayer_output"),
+        (SkipDropsXToo, "dropout_on_the_sum"),
+        (SkipSeeded, "dropout_not_drawn_anew"),
     ],
 }
