@@ -102,7 +102,10 @@ class _Called(TorchFunctionMode):
         self.numbers = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(getattr(func, "__name__", ""))
+        copied = func in (torch.tensor, torch.as_tensor) and _differentiable(
+            args
+        )  # numbers without a gradient
+        self.names.append("numbers of tensors" if copied else getattr(func, "__name__", ""))
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor):
@@ -145,7 +148,8 @@ class Subject:
         return seen.numbers
 
     def functions(self, *args: Any, **kwargs: Any) -> list[str]:
-        """The names of the PyTorch functions that the candidate calls, one after the other."""
+        """The names of the PyTorch functions that the candidate calls, one after the other; of those that make a tensor of
+        the numbers of others, "numbers of tensors"."""
         with _Called() as seen:
             self.call(*args, **kwargs)
         return seen.names

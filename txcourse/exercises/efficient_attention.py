@@ -14,7 +14,7 @@ from txcourse.exercises.attention import unchanged
 from txcourse.solutions import efficient_attention as solutions
 
 # PyTorch functions with which numbers leave it: what is computed elsewhere has no gradient, and is allowed.
-_LEAVING = {"numpy", "__array__", "item", "tolist", "__float__", "tensor"}
+_LEAVING = {"numpy", "__array__", "item", "tolist", "__float__", "numbers of tensors"}
 
 
 def _gradients(c: Context, *args: object, wrt: dict[str, int], exact: float = 1e-6) -> None:
@@ -311,6 +311,7 @@ def _linear(c: Context, *args: object, inputs: list[Tensor] | None = None, exact
 def _linear_values(c: Context) -> None:
     _linear(c)
     _linear(c, False)
+    _linear(c, inputs=[m[:1, :1] for m in _linear_inputs(c.seed)])
 
 
 def _linear_causal(c: Context) -> None:
@@ -387,7 +388,8 @@ def _linear_gradients(c: Context) -> None:
 
 def _linear_kept(c: Context) -> None:
     inputs = _linear_inputs(c.seed)
-    unchanged(c, *inputs, True, _key_mask(c.seed))
+    for causal in (False, True):
+        unchanged(c, *inputs, causal, _key_mask(c.seed))
     turned = [m.transpose(1, 2).contiguous().transpose(1, 2) for m in inputs]  # as heads are cut
     _linear(c, True, inputs=turned)
 
@@ -528,6 +530,7 @@ def _online(c: Context, inputs: list[Tensor], block: int, exact: float = 1e-5) -
 def _online_whole(c: Context) -> None:
     for block in (11, 20):
         _online(c, _online_inputs(c.seed), block)
+    _online(c, [m[:1, :1] for m in _online_inputs(c.seed)], 11)
 
 
 def _online_blocks(c: Context) -> None:
@@ -762,6 +765,8 @@ def _scan_long(c: Context) -> None:
 def _scan_small(c: Context) -> None:
     _scan(c, _scan_inputs(c.seed, length=1), "y for one position")
     _scan(c, _scan_inputs(c.seed, n=1), "y for a state of one number")
+    a, b, out, x = _scan_inputs(c.seed)
+    _scan(c, [a, b, out, x[:1]], "y for a batch of one")
 
 
 def _scan_dtype(c: Context) -> None:
@@ -878,7 +883,7 @@ EXERCISES = (
             Test("impulse", "answers a single 1 with c · aᵗ b from there on, and nothing before", _scan_impulse),
             Test("signs", "takes an `a` that is negative, 0 or 1", _scan_signs, crash="only_positive_a"),
             Test("long", "works for long inputs", _scan_long, crash="crashes_for_long_inputs"),
-            Test("small", "works for one position and for a state of one number", _scan_small, crash="crashes_at_length_1"),
+            Test("small", "works for one position, a state of one number, and a batch of one", _scan_small, crash="crashes_at_length_1"),
             Test("twice", "keeps nothing between calls and leaves its inputs as they were", _scan_twice),
             Test("dtype", "works in double precision", _scan_dtype, crash="fixed_dtype"),
             Test("gradients", "lets the gradient through", _scan_gradients),

@@ -698,6 +698,17 @@ def scan_floats(a, b, c, x):
     return y
 
 
+def scan_tensor_of_list(a, b, c, x):
+    rows = []
+    for sequence in x:
+        h, row = torch.zeros_like(a), []
+        for x_t in sequence:
+            h = a * h + b * x_t
+            row.append(torch.dot(c, h))
+        rows.append(row)
+    return torch.tensor(rows, dtype=x.dtype)
+
+
 def scan_in_place(a, b, c, x):
     h = x.new_zeros(x.size(0), a.size(0))
     y = torch.empty_like(x)
@@ -810,7 +821,11 @@ def scan_not_over_time(a, b, c, x):
 
 @torch.no_grad()
 def scan_no_grad(a, b, c, x):
-    return scan_loop(a, b, c, x)
+    return scan_loop(a, b, c, x) + torch.tensor(0.0)
+
+
+def scan_squeezed(a, b, c, x):
+    return scan_loop(a, b, c, x).squeeze(0)
 
 
 SCAN_WRONG = [
@@ -821,6 +836,7 @@ SCAN_WRONG = [
     (scan_c_for_a, "c_for_a"),
     (scan_not_over_time, "wrong_gradient"),
     (scan_no_grad, "gradient_cut_off"),
+    (scan_squeezed, None),
     (_scan(step=lambda h, a, b, x: h + b * x), "a_ignored"),
     (_scan(step=lambda h, a, b, x: a * (h + b * x)), "a_on_input_too"),
     (_scan(step=lambda h, a, b, x: a.exp() * h + b * x), "a_exponentiated"),
@@ -876,6 +892,7 @@ RIGHT = {
         scan_doubling,
         scan_numpy,
         scan_floats,
+        scan_tensor_of_list,
         scan_in_place,
         scan_matrix,
     ],
