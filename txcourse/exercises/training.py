@@ -469,6 +469,7 @@ _ADAM = (
     Mistake("corrected_without_power", "correction", "The moments are divided by 1 − β at every step; it is 1 − βᵗ, with t the number of the step, kept in `state`."),
     Mistake("correction_multiplied", "correction", "The moments are multiplied by 1 − βᵗ; they are divided by it."),
     Mistake("corrections_exchanged", "correction", "The corrections are exchanged: m belongs to β₁ and v to β₂."),
+    Mistake("root_without_correction", "correction", "The correction of v stands outside the root, √v / (1 − β₂ᵗ); v is corrected first: √(v / (1 − β₂ᵗ))."),
     Mistake("one_correction_for_both", "correction", "Both moments are corrected with β₁; v belongs to β₂."),
     Mistake("t_from_0", "t", "t counts from 0, so the first correction divides by 0; it counts from 1."),
     Mistake("t_one_too_large", "t", "t is too large by one: the first step is t = 1."),
@@ -588,6 +589,8 @@ def _adam_variant(on: frozenset[str]) -> Callable[..., None]:
                 c2 = c1
             elif "correction_multiplied" in on:
                 c1, c2 = 1 / c1, 1 / c2
+            elif "root_without_correction" in on:
+                c2 = c2**2
             if {"no_bias_correction", "m_not_corrected"} & on:
                 c1 = 1.0
             if {"no_bias_correction", "v_not_corrected"} & on:
@@ -733,23 +736,40 @@ def _adam_none(c: Context) -> None:
 
 
 def _on_parameters(adam_step: Callable[..., Any]) -> Callable[..., Any]:
-    def on_parameters(starts: Sequence[Tensor], steps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    def on_parameters(
+        starts: Sequence[Tensor], steps: Sequence[Sequence[Tensor]]
+    ) -> tuple[list[Tensor], bool, bool]:
         parameters = [nn.Parameter(p.clone()) for p in starts]
         state: dict[Any, Any] = {}
+        torch.set_grad_enabled(True)
         for gradients in steps:
             adam_step(parameters, [g.clone() for g in gradients], state, 0.1)
-        return [p.detach().clone() for p in parameters]
+        recording, trained = torch.is_grad_enabled(), all(p.requires_grad for p in parameters)
+        torch.set_grad_enabled(True)
+        return [p.detach().clone() for p in parameters], recording, trained
 
     return on_parameters
 
 
 def _adam_parameters(c: Context) -> None:
     starts, steps = _adam_case(c.seed, 2)
-    got, want = (
-        c.subject.through(_on_parameters).call(starts, steps),
-        run_adam(solutions.adam_step, starts, steps, 0.1)[0][-1],
-    )
+    got, recording, trained = c.subject.through(_on_parameters).call(starts, steps)
+    want = run_adam(solutions.adam_step, starts, steps, 0.1)[0][-1]
     c.expect(got, want, "the list of parameters that require gradient, after two steps", rtol=2e-5)
+    _still_recording(recording)
+    if not trained:
+        raise Wrong(
+            "After your step parameters no longer require a gradient; leave requires_grad as it is.",
+            "freezes_parameters",
+        )
+
+
+def _still_recording(recording: bool) -> None:
+    if not recording:
+        raise Wrong(
+            "Your code leaves autograd switched off for all that follows. `with torch.no_grad():` (or the decorator) switches it on again.",
+            "leaves_autograd_off",
+        )
 
 
 def _from_two_states(adam_step: Callable[..., Any]) -> Callable[..., Any]:
@@ -914,6 +934,17 @@ def _clip_magnified(clip_gradients: Any) -> Callable[..., Any]:
     return magnified
 
 
+def _recording_after(clip_gradients: Any) -> Callable[..., bool]:
+    def recording_after(*args: Any) -> bool:
+        torch.set_grad_enabled(True)
+        run_clip(clip_gradients, *args)
+        recording = torch.is_grad_enabled()
+        torch.set_grad_enabled(True)
+        return recording
+
+    return recording_after
+
+
 def _clip_case(
     seed: int, scale: float = 1.0, missing: tuple[int, ...] = ()
 ) -> tuple[list[Tensor], list[Tensor | None]]:
@@ -983,7 +1014,16 @@ def _clip_iterables(c: Context) -> None:
         _clip(c, f" of a {form}", *args)
 
 
+def _clip_autograd(c: Context) -> None:
+    _still_recording(c.subject.through(_recording_after).call(*_clip_case(c.seed), 0.7))
+
+
 # -- one step --------------------------------------------------------------------------------------------------------
+
+# A wrong shift can go with the number of labels in the weights, or in what the sum is divided by: names of their own, so that
+# no second mistake is named.
+_NOT_SHIFTED = "The target is not shifted: the model sees the token that it has to predict. Use shift_target."
+_EXCHANGED = "Decoder input and labels are exchanged: the input is tgt without its last token, the labels are tgt without its first."
 
 _STEP = (
     Mistake("mean_of_means", "weight", "The losses of the micro-batches are averaged as if all had equally many tokens; weight each by its number of real tokens."),
@@ -1010,10 +1050,14 @@ _STEP = (
     Mistake("ascent", "update", "The loss is maximised: its sign is wrong."),
     Mistake("only_first_micro_batch", "batches", "Only the first micro-batch is used."),
     Mistake("only_last_micro_batch", "batches", "Only the last micro-batch reaches the update."),
-    Mistake("not_shifted", "shift", "The target is not shifted: the model sees the token that it has to predict. Use shift_target."),
+    Mistake("not_shifted", "shift", _NOT_SHIFTED),
+    Mistake("not_shifted_weights_right", "shift", _NOT_SHIFTED),
+    Mistake("not_shifted_divisor_right", "shift", _NOT_SHIFTED),
     Mistake("shifted_twice", "shift", "The target is shifted twice: the label of position t is the token after the next."),
     Mistake("input_not_cut", "shift", "The labels are not the tokens after the input's."),
-    Mistake("shift_exchanged", "shift", "Decoder input and labels are exchanged: the input is tgt without its last token, the labels are tgt without its first."),
+    Mistake("shift_exchanged", "shift", _EXCHANGED),
+    Mistake("shift_exchanged_weights_right", "shift", _EXCHANGED),
+    Mistake("shift_exchanged_divisor_right", "shift", _EXCHANGED),
     Mistake("source_and_target_exchanged", "shift", "Source and target are exchanged."),
     Mistake("source_is_target", "shift", "The target is given as the source."),
     Mistake("smoothing_ignored", "smoothing", "`smoothing` has no effect: the loss is not smoothed."),
@@ -1055,7 +1099,8 @@ def _pieces(on: frozenset[str], src: Tensor, tgt: Tensor) -> tuple[Tensor, Tenso
         "source_and_target_exchanged": lambda: (tgt, src[:, :-1], src[:, 1:]),
         "source_is_target": lambda: (tgt, inputs, labels),
     }
-    return next((f() for name, f in shifts.items() if name in on), (src, inputs, labels))
+    plain = {name.removesuffix("_weights_right").removesuffix("_divisor_right") for name in on}
+    return next((f() for name, f in shifts.items() if name in plain), (src, inputs, labels))
 
 
 def _step_variant(on: frozenset[str]) -> Callable[..., Any]:
@@ -1103,7 +1148,11 @@ def _step_variant(on: frozenset[str]) -> Callable[..., Any]:
         positions = [labels.numel() for _, _, labels in pieces]
         sizes = [len(src) for src, _, _ in pieces]
         n = len(pieces)
-        weights = [k / sum(counts) for k in counts]
+        right = [int((tgt[:, 1:] != 0).sum()) for _, tgt in micro_batches]
+        if any(name.endswith("_weights_right") for name in on):
+            counts = right
+        total = sum(right if any(name.endswith("_divisor_right") for name in on) else counts)
+        weights = [k / total for k in counts]
         others: dict[str, Callable[[], list[float]]] = {
             "mean_of_means": lambda: [1 / n] * n,
             "sum_of_means": lambda: [1.0] * n,
@@ -1189,15 +1238,16 @@ def _step_variant(on: frozenset[str]) -> Callable[..., Any]:
 
 def run_steps(
     train_step: Callable[..., Any], weights: Sequence[Tensor], calls: Sequence[Any], *settings: Any
-) -> tuple[list[tuple[Any, list[Tensor]]], int, list[bool]]:
-    """(what is returned, the parameters) after each call, the number of optimizer steps, the mode in each call of the model."""
+) -> tuple[list[tuple[Any, list[Tensor]]], int, list[bool], bool]:
+    """(what is returned, the parameters) after each call, the number of optimizer steps, the mode in each call of the model,
+    and the one in which it is left."""
     model = Translator(weights).train()
     optimizer = GradientDescent(model.parameters(), lr=2.0)
     results = []
     for micro_batches in calls:
         value = number(train_step(model, micro_batches, optimizer, *settings))
         results.append((value, [p.detach().clone() for p in model.parameters()]))
-    return results, optimizer.steps, [training for training, _, _ in model.calls]
+    return results, optimizer.steps, [training for training, _, _ in model.calls], model.training
 
 
 def _step_through(train_step: Any) -> Callable[..., Any]:
@@ -1294,14 +1344,34 @@ def _step_clip(c: Context) -> None:
 
 def _step_mode(c: Context) -> None:
     weights, batches = _step_case(c.seed)
-    modes = c.subject.through(_step_through).call(weights, [batches], 0.1)[2]
+    _, _, modes, left = c.subject.through(_step_through).call(weights, [batches], 0.1)
     if not all(modes):
         raise Wrong(
-            "The model is in evaluation mode when it is called, so that dropout is off; it should be in training mode.",
+            "The model comes in training mode, and is in evaluation mode when it is called, so that dropout is off.",
             "evaluation_mode",
         )
     if not modes:
         raise Wrong("The model is never called.", "model_not_called")
+    if not left:
+        raise Wrong(
+            "The model comes in training mode, and your step leaves it in evaluation mode.",
+            "left_in_evaluation_mode",
+        )
+
+
+def _step_kept(c: Context) -> None:
+    weights, batches = _step_case(c.seed)
+    after = c.subject.through(_batches_after).call(weights, batches)
+    if difference([x for pair in after for x in pair], [x for pair in batches for x in pair]) is not None:
+        raise Wrong("Your code changes micro_batches, the list or the tensors in it.", "changes_its_input")
+
+
+def _batches_after(train_step: Any) -> Callable[..., Any]:
+    def batches_after(weights: Sequence[Tensor], batches: list[tuple[Tensor, Tensor]]) -> list[Any]:
+        run_steps(train_step, weights, [batches])
+        return batches
+
+    return batches_after
 
 
 _exercise = partial(Exercise, notebook="12_training")
@@ -1441,6 +1511,7 @@ EXERCISES = (
             Test("tiny", "adds 1e-6 to the norm: tiny gradients", _clip_tiny),
             Test("none", "skips parameters without gradient", _clip_none, crash="crashes_without_gradient"),
             Test("iterables", "takes any iterable", _clip_iterables, crash="needs_a_list"),
+            Test("autograd", "leaves autograd switched on", _clip_autograd),
         ),
         mistakes=_CLIP,
         variant=_clip_variant,
@@ -1468,7 +1539,8 @@ EXERCISES = (
             Test("again", "starts every call from cleared gradients and steps once", _step_again),
             Test("smoothing", "smooths as it is told, by 0.1 otherwise", _step_smoothing),
             Test("clip", "clips once, when max_norm is given", _step_clip),
-            Test("mode", "calls the model in training mode", _step_mode),
+            Test("mode", "calls the model in training mode and leaves it there", _step_mode),
+            Test("inputs_kept", "leaves the micro-batches as they were", _step_kept),
         ),
         mistakes=_STEP,
         variant=_step_variant,

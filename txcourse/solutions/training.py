@@ -15,8 +15,8 @@ def label_smoothed_cross_entropy(
 ) -> Float[Tensor, ""]:
     """Cross entropy with a softened target: (1 − smoothing) · one-hot + smoothing / V on every class.
 
-    Shapes: logits (..., V), targets (...) → a scalar, the mean over the real tokens (targets other than
-    pad_id); 0 when there is none.
+    Shapes: logits (B, T, V) or (N, V), targets (B, T) or (N) → a scalar, the mean over the real tokens
+    (targets other than pad_id, which is one of the V classes); 0 when there is none.
 
     Source: Vaswani et al. (2017), section 5.4; Szegedy et al. (2016), section 7.
     """
@@ -100,9 +100,9 @@ def train_step(
     """One update from several micro-batches, equal to the update of their union as one batch.
 
     Each micro-batch is (src (B, S), tgt (B, L)), tgt with bos and eos; padding is id 0. The label-smoothed
-    cross entropy of all real target tokens is averaged over all of them (not over micro-batches); old
-    gradients are cleared first; with max_norm the gradient is clipped once, before the step. The model
-    stays in the mode (train or eval) that it is in. Returns the mean loss over the real tokens.
+    cross entropy of all real target tokens is averaged over all of them (not over micro-batches); gradients
+    of earlier steps do not count; with max_norm the gradient is clipped once, before the step. A model in
+    training mode stays in it. Returns the mean loss over the real tokens.
 
     Source: Vaswani et al. (2017), sections 5.1 to 5.4.
     """

@@ -223,6 +223,15 @@ def loss_positive_sign(logits, targets, smoothing, pad_id=0):
     return -loss_nll(logits, targets, smoothing, pad_id)
 
 
+def loss_two_or_three_axes(logits, targets, smoothing, pad_id=0):
+    if logits.dim() == 3:
+        b, t, v = logits.shape
+        logits, targets = logits.reshape(b * t, v), targets.reshape(b * t)
+    log_p, real = logits.log_softmax(1), targets != pad_id
+    loss = -(1 - smoothing) * log_p.gather(1, targets[:, None])[:, 0] - smoothing * log_p.mean(1)
+    return (loss * real).sum() / real.sum().clamp(min=1)
+
+
 def loss_three_axes_only(logits, targets, smoothing, pad_id=0):
     b, t, v = logits.shape
     return loss_nll(logits.reshape(b * t, v), targets.reshape(b * t), smoothing, pad_id)
@@ -546,6 +555,21 @@ def adam_shared(parameters, gradients, state, lr, betas=(0.9, 0.98), eps=1e-9):
             p -= lr * m / (v.sqrt() + eps)
 
 
+def _root_without_correction(p, m, v, t, lr, b1, b2, eps):
+    p -= lr * (m / (1 - b1**t)) / (torch.sqrt(v) / (1 - b2**t) + eps)
+
+
+def adam_freezes(parameters, gradients, state, lr, betas=(0.9, 0.98), eps=1e-9):
+    for p in parameters:
+        p.requires_grad_(False)
+    adam_index(parameters, gradients, state, lr, betas, eps)
+
+
+def adam_switches_off(parameters, gradients, state, lr, betas=(0.9, 0.98), eps=1e-9):
+    torch.set_grad_enabled(False)
+    adam_index(parameters, gradients, state, lr, betas, eps)
+
+
 # -- clipping --------------------------------------------------------------------------------------------------------
 
 
@@ -684,6 +708,21 @@ def clip_weights_norm(parameters, max_norm):
     norm = torch.cat([p.detach().flatten() for p in parameters]).norm()
     for p in parameters:
         p.grad *= min(1.0, max_norm / (norm + 1e-6))
+    return norm
+
+
+def clip_switches_off(parameters, max_norm):
+    torch.set_grad_enabled(False)
+    return clip_list(parameters, max_norm)
+
+
+def clip_without_case(parameters, max_norm):
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.stack(
+        [g.norm() for g in gradients]
+    ).norm()  # fails without any gradient, which nobody asks for
+    for g in gradients:
+        g *= min(1.0, float(max_norm / (norm + 1e-6)))
     return norm
 
 
@@ -947,6 +986,57 @@ def step_clears_too_late(model, micro_batches, optimizer, smoothing=0.1, max_nor
     return total
 
 
+def _step(pieces=None, of_labels=None):
+    """A right step with another split of tgt, and each loss, a mean, weighted by the real ids of `of_labels`."""
+    pieces = pieces or (lambda tgt: (tgt[:, :-1], tgt[:, 1:]))
+
+    def train_step(model, micro_batches, optimizer, smoothing=0.1, max_norm=None):
+        n = sum(int((tgt[:, 1:] != 0).sum()) for _, tgt in micro_batches)
+        optimizer.zero_grad()
+        total = 0.0
+        for src, tgt in micro_batches:
+            inputs, labels = pieces(tgt)
+            k = int(((tgt[:, 1:] if of_labels else labels) != 0).sum())
+            loss = loss_nll(model(src, inputs), labels, smoothing) * k / n
+            loss.backward()
+            total += loss.item()
+        if max_norm is not None:
+            clip_list(model.parameters(), max_norm)
+        optimizer.step()
+        return total
+
+    return train_step
+
+
+def _whole(tgt):
+    return tgt, tgt
+
+
+def _exchanged(tgt):
+    return tgt[:, 1:], tgt[:, :-1]
+
+
+def step_restores_mode(model, micro_batches, optimizer, smoothing=0.1, max_norm=None):
+    before = model.training
+    model.train()
+    loss = step_sum(model, micro_batches, optimizer, smoothing, max_norm)
+    model.train(before)
+    return loss
+
+
+def step_ends_in_eval(model, micro_batches, optimizer, smoothing=0.1, max_norm=None):
+    model.train()
+    loss = step_sum(model, micro_batches, optimizer, smoothing, max_norm)
+    model.eval()
+    return loss
+
+
+def step_empties_list(model, micro_batches, optimizer, smoothing=0.1, max_norm=None):
+    loss = step_sum(model, micro_batches, optimizer, smoothing, max_norm)
+    micro_batches.clear()
+    return loss
+
+
 def step_on_a_copy(model, micro_batches, optimizer, smoothing=0.1, max_norm=None):
     twin = copy.deepcopy(model)
     n = sum((tgt[:, 1:] != 0).sum().item() for _, tgt in micro_batches)
@@ -967,11 +1057,19 @@ RIGHT = {
         loss_loops,
         loss_manual_log_softmax,
         LossObject(),
+        loss_two_or_three_axes,
     ],
     "noam_lr": [noam_max, noam_branches, noam_tensor, noam_numpy, noam_lambda],
     "adam_step": [adam_index, adam_data, adam_eps_hat, AdamObject()],
-    "clip_gradients": [clip_list, clip_vector, clip_library_norm, ClipObject()],
-    "train_step": [step_sum, step_scale_after, step_merged, step_clears_afterwards, StepObject()],
+    "clip_gradients": [clip_list, clip_vector, clip_library_norm, ClipObject(), clip_without_case],
+    "train_step": [
+        step_sum,
+        step_scale_after,
+        step_merged,
+        step_clears_afterwards,
+        StepObject(),
+        step_restores_mode,
+    ],
 }
 WRONG = {
     "label_smoothed_cross_entropy": [
@@ -1035,6 +1133,9 @@ WRONG = {
         (adam_expects_state, "state_not_initialised"),
         (adam_with_autograd, "recorded_by_autograd"),
         (adam_shared, "state_shared"),
+        (_adam(_root_without_correction), "root_without_correction"),
+        (adam_freezes, "freezes_parameters"),
+        (adam_switches_off, "leaves_autograd_off"),
     ],
     "clip_gradients": [
         (clip_each, "each_alone"),
@@ -1050,6 +1151,7 @@ WRONG = {
         (clip_sum_of_norms, "sum_of_norms"),
         (clip_weights_norm, "norm_of_weights"),
         (clip_library, "not_allowed"),
+        (clip_switches_off, "leaves_autograd_off"),
     ],
     "train_step": [
         (step_mean_of_means, "mean_of_means"),
@@ -1069,5 +1171,11 @@ WRONG = {
         (step_clears_in_loop, "cleared_every_micro_batch"),
         (step_clears_too_late, "no_gradient_at_step"),
         (step_on_a_copy, "no_gradient_at_step"),
+        (_step(_whole, of_labels=True), "not_shifted_weights_right"),
+        (_step(_whole), "not_shifted_divisor_right"),
+        (_step(_exchanged, of_labels=True), "shift_exchanged_weights_right"),
+        (_step(_exchanged), "shift_exchanged_divisor_right"),
+        (step_ends_in_eval, "left_in_evaluation_mode"),
+        (step_empties_list, "changes_its_input"),
     ],
 }
