@@ -11,14 +11,16 @@ from torch import Tensor, nn
 
 
 class ToyModel(nn.Module):
-    """Notes for each call whether the model was in training mode, whether gradients were recorded, and the shape of tgt."""
+    """Notes for each call whether any part of the model was in training mode, whether gradients were recorded, and the
+    shape of tgt."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[bool, bool, tuple[int, ...]]] = []
 
     def note(self, tgt: Tensor) -> None:
-        self.calls.append((self.training, torch.is_grad_enabled(), tuple(tgt.shape)))
+        training = any(module.training for module in self.modules())
+        self.calls.append((training, torch.is_grad_enabled(), tuple(tgt.shape)))
 
 
 class Translator(ToyModel):
@@ -44,6 +46,7 @@ class RandomLogits(ToyModel):
     def __init__(self, rows: Tensor) -> None:
         super().__init__()
         self.rows = nn.Parameter(rows)  # code asks the parameters for their device
+        self.part = nn.Identity()  # its mode should follow the model's
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
         self.note(tgt)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ _GREEDY = (
     Mistake("repeats_eos", "end", "After its eos a row is filled with eos; it should hold pad."),
     Mistake("pads_one_late", "end", "One token too many follows an eos before the pads begin."),
     Mistake("padded_by_last_token", "end", "A row is padded only in the step after its eos; remember that it has ended."),
+    Mistake("ended_forgotten", "end", "Only rows whose newest token is eos count as ended, so a row is padded once and then goes on; remember which have ended."),
+    Mistake("pad_ends_row", "end", "A row that writes pad counts as ended; only eos ends a row."),
     Mistake("pad_id_ignored", "pad", "Ended rows are filled with 0 whatever `pad_id` is."),
     Mistake("default_pad_id", "pad", "Without `pad_id` ended rows should be filled with 0."),
     Mistake("pads_with_bos", "pad", "Ended rows are filled with bos; fill them with pad."),
@@ -49,7 +52,9 @@ _GREEDY = (
     Mistake("one_token_for_all_rows", "token", "All rows get the tokens of the first row; each has its own source and its own most likely token."),
     Mistake("argmax_over_batch", "token", "The maximum is taken over the batch; it is taken over the vocabulary."),
     Mistake("softmax_over_batch", "token", "The softmax goes over the batch, so that rows influence each other; no softmax is needed."),
-    Mistake("bos_and_pad_forbidden", "token", "Some tokens are excluded from the choice; take the most likely of all."),
+    Mistake("bos_and_pad_forbidden", "token", "bos and pad are excluded from the choice; take the most likely token of all."),
+    Mistake("bos_forbidden", "token", "bos is excluded from the choice; take the most likely token of all."),
+    Mistake("pad_forbidden", "token", "pad is excluded from the choice; take the most likely token of all."),
     Mistake("last_token_only", "input", "The model is given only the last token; it needs the whole prefix."),
     Mistake("without_bos", "input", "The model is given the prefix without bos once there are other tokens."),
     Mistake("mode_not_restored", "mode", "Afterwards the model is left in evaluation mode; it should be in the mode it was in."),
@@ -127,9 +132,13 @@ def _greedy_variant(on: frozenset[str]) -> Callable[..., Any]:
         logits = logits[:, place]  # (B, V)
         if "softmax_over_batch" in on:
             logits = logits.softmax(0)
-        elif "bos_and_pad_forbidden" in on:
-            logits = logits.clone()
-            logits[:, [bos_id, pad_id]] = -math.inf
+        bans = {
+            "bos_and_pad_forbidden": [bos_id, pad_id],
+            "bos_forbidden": [bos_id],
+            "pad_forbidden": [pad_id],
+        }
+        forbidden = next((ids for name, ids in bans.items() if name in on), [])
+        logits = logits.index_fill(1, torch.tensor(forbidden, dtype=torch.long), -math.inf)
         if "least_likely" in on:
             token = logits.argmin(-1)
         elif "second_best" in on:
@@ -151,12 +160,17 @@ def _greedy_variant(on: frozenset[str]) -> Callable[..., Any]:
         if "padded_by_last_token" in on:
             token = token.masked_fill(tgt[:, -1] == eos_id, fill)
             return token, token == eos_id, bool(((token == eos_id) | (token == fill)).all())
+        if "ended_forgotten" in on:
+            token = token.masked_fill(ended, fill)
+            return token, token == eos_id, bool((token == eos_id).all())
         if "pads_one_late" in on:
             before = (tgt[:, :-1] == eos_id).any(1)
             token = token.masked_fill(before, fill)
             return token, before, bool(before.all())
         token = token.masked_fill(ended, fill)
         ended = ended | (token == eos_id)
+        if "pad_ends_row" in on:
+            ended = ended | (token == pad_id)
         if "eos_replaced_by_pad" in on:
             token = token.masked_fill(ended, fill)
         if "stops_at_first_eos" in on:
@@ -168,13 +182,16 @@ def _greedy_variant(on: frozenset[str]) -> Callable[..., Any]:
 
 def run_greedy(
     greedy_decode: Callable[..., Any], rows: Tensor, training: bool, src: Tensor, *settings: int
-) -> tuple[Any, bool, bool, bool]:
-    """(what is returned, training mode afterwards, training mode in any call, gradient recorded in any call)."""
+) -> tuple[Any, list[bool], bool, bool, bool]:
+    """What is returned; training mode afterwards, of the model and of its part; training mode in any call; gradient
+    recorded in any call, and afterwards."""
     model = RandomLogits(rows).train(training)
-    result = greedy_decode(model, src, *settings)
+    with torch.enable_grad():
+        result = greedy_decode(model, src, *settings)
+        afterwards = torch.is_grad_enabled()
     result = result.clone() if isinstance(result, Tensor) else result
     modes, gradients = [t for t, _, _ in model.calls], [g for _, g, _ in model.calls]
-    return result, model.training, any(modes), any(gradients)
+    return result, [m.training for m in model.modules()], any(modes), any(gradients), afterwards
 
 
 def _greedy_through(greedy_decode: Any) -> Callable[..., Any]:
@@ -244,8 +261,11 @@ def _greedy_probes(seed: int) -> list[Probe]:
     usual, other, ending = _greedy_settings(seed)
     frequent = usual[0].clone()
     frequent[:, [3, 1]] += 42.0  # bos and unk are as likely as any token
+    padding = usual[0].clone()
+    padding[:, 0] += 44.0  # pad is more likely than most
     single = (ending[0], True, ending[2][2:3], *ending[3:])
-    return [Probe(args) for args in (single, usual, other, ending, (frequent, True, *usual[2:]))]
+    free = [(rows, True, *usual[2:]) for rows in (frequent, padding)]
+    return [Probe(args) for args in (single, usual, other, ending, *free)]
 
 
 def _greedy(c: Context, what: str, *args: Any) -> None:
@@ -254,6 +274,8 @@ def _greedy(c: Context, what: str, *args: Any) -> None:
         run_greedy(solutions.greedy_decode, *args)[0],
     )
     pad_id = args[6] if len(args) > 6 else 0
+    if isinstance(got, Tensor) and got.is_floating_point():
+        raise Wrong(f"The ids should be integers; yours are of type {got.dtype}.", "returns_floats")
     if isinstance(got, Tensor) and got.ndim == 2 and got.shape[1] <= args[3]:
         got = _trimmed(got, pad_id)
     c.expect(got, _trimmed(want, pad_id), f"the ids{what}", axes="batch position")
@@ -308,14 +330,20 @@ def _greedy_twice(c: Context) -> None:
 def _greedy_mode(c: Context) -> None:
     args = _greedy_settings(c.seed)[0]
     for training in (True, False):
-        _, after, during, _ = c.subject.through(_greedy_through).call(args[0], training, *args[2:])
+        _, after, during, *_ = c.subject.through(_greedy_through).call(args[0], training, *args[2:])
         if during:
             raise Wrong(
-                "The model is in training mode while decoding, so dropout stays on; set evaluation mode.",
+                "The model, or a part of it, is in training mode while decoding, so dropout stays on: use model.eval().",
                 "no_evaluation_mode",
             )
-        if after != training:
-            was, is_now = ("training", "evaluation") if training else ("evaluation", "training")
+        was, is_now = ("training", "evaluation") if training else ("evaluation", "training")
+        if after[0] == training and training not in after[1:]:
+            raise Wrong(
+                f"The model is in {was} mode afterwards, its parts are still in {is_now} mode: model.train(…) sets all, "
+                "model.training only one.",
+                "parts_not_restored",
+            )
+        if after[0] != training:
             raise Wrong(
                 f"The model was in {was} mode before and is in {is_now} mode afterwards; restore its mode.",
                 "mode_not_restored" if training else "training_mode_afterwards",
@@ -323,11 +351,17 @@ def _greedy_mode(c: Context) -> None:
 
 
 def _greedy_gradient(c: Context) -> None:
-    if c.subject.through(_greedy_through).call(*_greedy_settings(c.seed)[0])[3]:
+    *_, during, afterwards = c.subject.through(_greedy_through).call(*_greedy_settings(c.seed)[0])
+    if during:
         raise Wrong(
             "Gradients are recorded while decoding, which costs memory for nothing: use torch.no_grad().",
             "gradient_recorded",
         )
+    if not afterwards:
+        raise Wrong(_GRADIENT_OFF, "gradient_left_off")
+
+
+_GRADIENT_OFF = "Gradients stay switched off after your function, for all code that follows: use torch.no_grad(), which switches them on again."  # fmt: skip
 
 
 # -- beam search -----------------------------------------------------------------------------------------------------
@@ -398,6 +432,7 @@ _BEAM = (
     Mistake("returns_nested", "returns", "The ids are a list in a list; return a plain list."),
     Mistake("returns_swapped", "returns", "The results are exchanged: first the ids, then the score."),
     Mistake("returns_ids_only", "returns", "Only the ids are returned; return (ids, score)."),
+    Mistake("penalty_whole", "penalty", "length_penalty is rounded down to a whole number; use it as it is."),
     Mistake("returns_all", "returns", "All of the pool is returned; return the best (ids, score)."),
 )  # fmt: skip
 
@@ -427,6 +462,7 @@ def _beam_variant(on: frozenset[str]) -> Callable[..., Any]:
             "penalty_of_gnmt": lambda: total / ((5 + n) / 6) ** alpha,
             "penalty_added": lambda: total + alpha * n,
             "penalty_subtracted": lambda: total - alpha * n,
+            "penalty_whole": lambda: total / n ** int(alpha),
         }
         return next((f() for name, f in rules.items() if name in on), total / n**alpha)
 
@@ -577,14 +613,27 @@ def _beam_variant(on: frozenset[str]) -> Callable[..., Any]:
 
 @cache
 def _beam_case(
-    seed: int, v: int, max_len: int, bos_id: int, eos_id: int, beam_size: int, penalty: float
+    seed: int,
+    v: int,
+    max_len: int,
+    bos_id: int,
+    eos_id: int,
+    beam_size: int,
+    penalty: float,
+    flat: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Rows of logits and a source for which no choice of the search is a close one."""
+    """Rows of logits and a source for which no choice of the search is a close one.
+
+    With `flat` all tokens are about equally probable, and nothing ends.
+    """
     for n in range(10_000):
         g = torch.Generator().manual_seed(10_000 * seed + n)
-        rows = 1.5 * torch.randn(61, v, generator=g)
+        rows = (0.3 if flat else 1.5) * torch.randn(61, v, generator=g)
         src = torch.randint(4, 12, (1, 3), generator=g)
-        if _smallest_gap(RandomLogits(rows), src, max_len, bos_id, eos_id, beam_size, penalty) > 1e-3:
+        if flat:
+            rows[:, eos_id] -= 20.0
+        gap, ends = _smallest_gap(RandomLogits(rows), src, max_len, bos_id, eos_id, beam_size, penalty)
+        if gap > 1e-3 and ends != flat:
             return rows, src
     raise AssertionError("no case found")
 
@@ -592,11 +641,9 @@ def _beam_case(
 @torch.no_grad()
 def _smallest_gap(
     model: nn.Module, src: Tensor, max_len: int, bos_id: int, eos_id: int, beam_size: int, penalty: float
-) -> float:
-    """The smallest difference by which a beam search decides: of the sums at the edge of the beam, and of the best scores.
-
-    0 when no prefix finishes: that is a case of its own.
-    """
+) -> tuple[float, bool]:
+    """The smallest difference by which a beam search decides: of the sums at the edge of the beam, and of the best scores;
+    and whether any prefix finishes."""
     live, pool, gap = [([bos_id], 0.0)], [], math.inf
     while live and len(live[0][0]) < max_len:
         logits = model(src.expand(len(live), -1), torch.tensor([ids for ids, _ in live]))[:, -1]
@@ -611,10 +658,8 @@ def _smallest_gap(
             gap = min(gap, extensions[beam_size - 1][1] - extensions[beam_size][1])
         live = [e for e in extensions[:beam_size] if e[0][-1] != eos_id]
         pool += [e for e in extensions[:beam_size] if e[0][-1] == eos_id]
-    if not pool:
-        return 0.0
     scores = sorted((total / (len(ids) - 1) ** penalty for ids, total in pool + live), reverse=True)
-    return min(gap, scores[0] - scores[1]) if len(scores) > 1 else gap
+    return (min(gap, scores[0] - scores[1]) if len(scores) > 1 else gap), bool(pool)
 
 
 def run_beam(beam_search: Callable[..., Any], table: Any, src: Tensor, *settings: Any) -> Any:
@@ -628,6 +673,17 @@ def run_beam(beam_search: Callable[..., Any], table: Any, src: Tensor, *settings
 
 def _beam_through(beam_search: Any) -> Callable[..., Any]:
     return partial(run_beam, beam_search)
+
+
+def _beam_leaves(beam_search: Any) -> Callable[..., tuple[bool, bool]]:
+    def leaves(rows: Tensor, src: Tensor, *settings: Any) -> tuple[bool, bool]:
+        """Whether a model that came in evaluation mode has left it (or a part), and whether gradients are on afterwards."""
+        model = RandomLogits(rows).eval()
+        with torch.enable_grad():
+            beam_search(model, src, *settings)
+            return any(m.training for m in model.modules()), torch.is_grad_enabled()
+
+    return leaves
 
 
 # Next-token probabilities of three words a, b, c and eos after some prefixes, made so that one wrong step changes the
@@ -675,6 +731,7 @@ def _beam_random(
 
 _EXHAUSTIVE = ((4, 4, 3, 0, 64, 1.0), (4, 4, 1, 2, 64, 0.0), (3, 5, 1, 2, 81, 2.0))
 _FIRST = (5, 4, 3, 0, 2, 1.0)  # the quickest of all
+_LONG = (30, 41, 1, 2, 2, 1.0)
 _USUAL = ((6, 6, 4, 3, 2, 1.0), (5, 6, 1, 2, 3, 0.6), (7, 5, 0, 5, 4, 0.0), (5, 7, 1, 2, 2, 2.0))
 
 
@@ -717,6 +774,48 @@ def _beam_trap(name: str, what: str) -> Callable[[Context], None]:
     return lambda c: _beam(c, what, *_trap(name, c.seed))
 
 
+def _beam_bounded(beam_search: Any) -> Callable[..., Any]:
+    def bounded(rows: Tensor, src: Tensor, *settings: Any) -> Any:
+        """The result, when the model is not asked for far more prefixes than the beam holds: that might take for ever."""
+        model, asked = RandomLogits(rows).eval(), [0]
+
+        def note(_: nn.Module, args: tuple[Any, ...]) -> None:
+            asked[0] += len(args[1])
+            if asked[0] > 800:
+                raise RuntimeError("800 prefixes were looked at, for 40 tokens and a beam of 2")
+
+        model.register_forward_pre_hook(note)
+        ids, score = beam_search(model, src, *settings)
+        return ids, number(score)
+
+    return bounded
+
+
+def _beam_long(c: Context) -> None:
+    """40 tokens of which each is improbable: the product of their probabilities is 0 in float32."""
+    args = (*_beam_case(c.seed, *_LONG, flat=True), *_LONG[1:])
+    got, want = c.subject.through(_beam_bounded).call(*args), run_beam(solutions.beam_search, *args)
+    if got[1] == -math.inf:
+        raise Wrong(
+            "For a target of 40 improbable tokens the score is −inf: a product of that many small probabilities is 0 in "
+            "floating point. Add up their logarithms.",
+            "product_becomes_0",
+        )
+    c.expect(got, want, "the pair (ids, score) for 40 improbable tokens", rtol=1e-4, atol=1e-6)
+
+
+def _beam_mode(c: Context) -> None:
+    training, gradient = c.subject.through(_beam_leaves).call(*_beam_random(c.seed, *_FIRST))
+    if training:
+        raise Wrong(
+            "The model came in evaluation mode, and it, or a part of it, is in training mode afterwards; leave the mode "
+            "as it was.",
+            "training_mode_afterwards",
+        )
+    if not gradient:
+        raise Wrong(_GRADIENT_OFF, "gradient_left_off")
+
+
 def _beam_ids(c: Context) -> None:
     for bos_id, eos_id in ((4, 1), (0, 3)):
         _beam(c, f" for bos {bos_id}, eos {eos_id}", *_beam_random(c.seed, 5, 5, bos_id, eos_id, 3, 1.0))
@@ -732,18 +831,23 @@ _CACHE = (
     Mistake("always_at_start", "content", "Every position is written to the same place, the first."),
     Mistake("newest_first", "content", "The newest position stands first; the order is that of appending."),
     Mistake("layers_share", "layers", "All layers share one memory; each has its own keys and values."),
+    Mistake("layers_overwrite", "layers", "All layers write to the same places, so that the last one to write stays; each has its own keys and values."),
     Mistake("one_place_for_all_layers", "layers", "One counter serves all layers and grows with every append, so that layers leave gaps; each layer has its own length."),
+    Mistake("moves_on_with_every_append", "layers", "The place for the next position moves on with every append, so that layers leave gaps; it moves on when all layers have written, or for each layer on its own."),
+    Mistake("moves_on_after_first_layer", "layers", "The place for the next position moves on as soon as the first layer has written, so that the others leave a gap; it moves on when all have written, or for each layer on its own."),
     Mistake("all_layers_returned", "layers", "The keys and values of all layers come back; return those of one layer."),
     Mistake("values_are_keys", "pair", "The values that come back are the keys."),
     Mistake("exchanged", "pair", "Keys and values are exchanged in what comes back."),
     Mistake("returns_keys_only", "pair", "Only the keys come back; return (keys, values)."),
     Mistake("returns_nothing", "pair", "append returns nothing; return (keys, values)."),
     Mistake("batch_mixed", "axes", "Only the first of the batch is stored, for all."),
+    Mistake("first_of_batch_only", "axes", "Only the first of the batch is stored; the places of the others stay 0."),
     Mistake("heads_mixed", "axes", "Only the first head is stored, for all."),
     Mistake("axes_exchanged", "axes", "Heads and positions are exchanged in what comes back: it should be (B, h, length, d_k)."),
     Mistake("one_at_a_time", "several", "Of several new positions only one is stored (or counted)."),
     Mistake("length_one_per_append", "length", "length grows by one with every append, whatever the number of new positions."),
     Mistake("length_counts_layers", "length", "length counts the appends of all layers together; it is the number of positions."),
+    Mistake("length_sums_layers", "length", "length counts the positions of all layers together; it is the number of positions of one."),
     Mistake("length_zero", "length", "length does not grow."),
     Mistake("length_max_len", "length", "length is max_len; it is the number of positions so far."),
     Mistake("length_one_too_few", "length", "length is one too small."),
@@ -758,6 +862,9 @@ _CACHE = (
 
 
 def _cache_variant(on: frozenset[str]) -> Callable[..., Any]:
+    after_first = "moves_on_after_first_layer" in on
+    one_counter = after_first or bool({"one_place_for_all_layers", "moves_on_with_every_append"} & on)
+
     class Cache:
         def __init__(self, n_layers: int, batch: int, n_heads: int, max_len: int, d_k: int) -> None:
             self.max_len, self.batch, self.n_layers, self.appends = max_len, batch, n_layers, 0
@@ -772,7 +879,9 @@ def _cache_variant(on: frozenset[str]) -> Callable[..., Any]:
             per_append = self.appends // self.n_layers
             if "one_place_for_all_layers" in on:
                 held = self.counted // self.n_layers
-            values = {"length_one_per_append": per_append, "length_counts_layers": self.appends, "length_zero": 0, "length_max_len": self.max_len, "length_one_too_few": held - 1}  # fmt: skip
+            elif one_counter:
+                held = self.counted
+            values = {"length_one_per_append": per_append, "length_counts_layers": self.appends, "length_sums_layers": self.counted, "length_zero": 0, "length_max_len": self.max_len, "length_one_too_few": held - 1}  # fmt: skip
             return next((v for name, v in values.items() if name in on), held)
 
         def _held(self, layer: int) -> list[Tensor]:
@@ -784,10 +893,12 @@ def _cache_variant(on: frozenset[str]) -> Callable[..., Any]:
                 new = new[:, :, :, -1:]
             if "batch_mixed" in on:
                 new = new[:, :1].expand_as(new)
+            elif "first_of_batch_only" in on:
+                new = torch.cat([new[:, :1], torch.zeros_like(new[:, 1:])], 1)
             elif "heads_mixed" in on:
                 new = new[:, :, :1].expand_as(new)
             held = self._held(layer)
-            start = self.counted if "one_place_for_all_layers" in on else sum(t.shape[3] for t in held)
+            start = self.counted if one_counter else sum(t.shape[3] for t in held)
             room = self.max_len - start - new.shape[3] - ("full_one_too_early" in on)
             if room < 0 and "layers_share" not in on:
                 if "other_error_when_full" in on:
@@ -808,14 +919,21 @@ def _cache_variant(on: frozenset[str]) -> Callable[..., Any]:
                 held[:] = [new]
             elif "newest_first" in on:
                 held.insert(0, new)
-            elif "one_place_for_all_layers" in on:
-                gap = self.counted - sum(t.shape[3] for t in held)
-                held += [torch.zeros_like(new[:, :, :, :1]).expand(-1, -1, -1, gap, -1), new]
+            elif one_counter:
+                before, end = torch.cat(held, 3), start + new.shape[3]
+                gap = torch.zeros_like(new[:, :, :, :1]).expand(
+                    -1, -1, -1, max(start - before.shape[3], 0), -1
+                )
+                held[:] = [torch.cat([before[:, :, :, :start], gap, new, before[:, :, :, end:]], 3)]
             else:
                 held.append(new)
+            if "layers_overwrite" in on:
+                for other in self.store:
+                    if len(other) >= len(held):
+                        other[len(held) - 1] = held[-1]
             self.appends += 1
-            self.counted += new.shape[3]
-            together = torch.cat(held, 3)
+            self.counted += new.shape[3] if layer == 0 or not after_first else 0
+            together = torch.cat(held, 3)[:, :, :, : start + new.shape[3] if after_first else None]
             if "returns_new_only" in on:
                 together = new
             elif "returns_before" in on:
@@ -900,9 +1018,9 @@ def _cache_compare(
     got = c.subject.through(_cache_through).call(*args)
     want = run_cache(solutions.KeyValueCache, *args)
     if len(got) < len(want):
-        done = (len(got) - 1) // (sizes[0] + 1)
+        done, layer = divmod(len(got) - 1, sizes[0] + 1)
         raise Wrong(
-            f"append raises {got[-1]} too early, with {sum(news[:done])} of {sizes[3]} positions in every layer.",
+            f"append raises {got[-1]} too early: for layer {layer}, which holds {sum(news[:done])} of {sizes[3]} positions.",
             "full_too_early",
         )
     n = 0
@@ -928,7 +1046,12 @@ def _cache_compare(
             if value != wanted:
                 what = "another error comes" if isinstance(value, str) else "no error comes"
                 mistake = "wrong_error_when_full" if isinstance(value, str) else "full_cache_accepted"
-                raise Wrong(f"Appending to a full cache should raise a ValueError; {what}.", mistake)
+                held, new = sum(news[: n // sizes[0]]), news[n // sizes[0]]
+                when = "Appending to a full cache"
+                if held < sizes[3]:  # asked after a full one, where a ValueError came
+                    when = f"Appending {new} positions to {held} of {sizes[3]}, more than there is room for,"
+                    mistake = "room_not_asked_for"
+                raise Wrong(f"{when} should raise a ValueError; {what}.", mistake)
         elif only == "length":
             c.expect(value, wanted, f"length after {sum(news[: n // sizes[0]])} positions in every layer")
 
@@ -968,6 +1091,7 @@ def _cache_length(c: Context) -> None:
 def _cache_full(c: Context) -> None:
     _cache_compare(c, (1,) * 6)
     _cache_compare(c, (1,) * 8, (3, 2, 4, 7, 3))
+    _cache_compare(c, (2, 4))
 
 
 def _memory(KeyValueCache: Any) -> Callable[..., int]:
@@ -1011,29 +1135,37 @@ def _numbers_in(thing: Any, seen: set[int]) -> int:
     return sum(_numbers_in(v, seen) for v in members if not isinstance(v, plain))
 
 
-def _second_of_two(KeyValueCache: Any) -> Callable[..., Any]:
-    def second_of_two(
-        sizes: Sequence[int], ours: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]
-    ) -> tuple[Any, ...]:
-        first, second = KeyValueCache(*sizes), KeyValueCache(*sizes)
-        first.append(0, *others)
-        return tuple(x.clone() for x in second.append(0, *ours))
+def _in_turn(KeyValueCache: Any) -> Callable[..., list[Any]]:
+    def in_turn(sizes: Sequence[int], *news: Sequence[tuple[Tensor, Tensor]]) -> list[Any]:
+        """What each of several caches returns for its own keys and values, by turns."""
+        caches = [KeyValueCache(*sizes) for _ in news]
+        found = []
+        for pairs in zip(*news, strict=True):
+            for kv, (key, value) in zip(caches, pairs, strict=True):
+                found.append(tuple(x.clone() for x in kv.append(0, key, value)))
+        return found
 
-    return second_of_two
+    return in_turn
+
+
+_marks = count(1)
 
 
 def _cache_own(c: Context) -> None:
-    """What is appended is copied: changing it, or another cache, changes nothing."""
-    sizes, ((others,), (ours,)) = _cache_case(c.seed, (1, 1), (1, 3, 2, 5, 4))
-    result = c.subject.through(_second_of_two).call(sizes, ours, others)
-    key, value = ours
-    for name, got, want in (("keys", result[0], key), ("values", result[1], value)):
-        text = "shared" if got.shape != want.shape or not torch.equal(got, want) else ""
-        if text:
-            raise Wrong(
-                f"A second cache should be empty at first: its {name} hold something of the first one.",
-                "shared_between_caches",
-            )
+    """Each of two caches is filled with one number, never used before: memory that was not cleared cannot hold it."""
+    sizes = (1, 3, 2, 5, 4)
+    shape, marks = (3, 2, 1, 4), [float(next(_marks)) for _ in range(2)]
+    news = [[(torch.full(shape, mark), torch.full(shape, mark))] * 2 for mark in marks]
+    call = c.subject.through(_in_turn).call
+    alone, together = call(sizes, news[0]), call(sizes, *news)
+    for i, pair in enumerate(together):
+        foreign = marks[1 - i % 2]
+        for name, got, first in zip(("keys", "values"), pair, alone[i // 2], strict=False):
+            if got.shape != first.shape or (got == foreign).any():
+                raise Wrong(
+                    f"Two caches that are used by turns should share nothing: the {name} of one change with what the other holds.",
+                    "shared_between_caches",
+                )
 
 
 _exercise = partial(Exercise, notebook="13_decoding")
@@ -1092,6 +1224,8 @@ EXERCISES = (
             Test("never_ends", "returns an unfinished one when none has finished", _beam_trap("never_ends", " where nothing ends"), crash="unfinished_dropped"),
             Test("keeps_three", "keeps the best three", _beam_trap("keeps_three", " for a beam of three")),
             Test("ids", "uses bos_id and eos_id as given", _beam_ids),
+            Test("long", "adds up logarithms, also of many small probabilities", _beam_long),
+            Test("mode", "leaves the model's mode and the gradient's as they were", _beam_mode),
         ),
         mistakes=_BEAM,
         variant=_beam_variant,
@@ -1114,7 +1248,7 @@ EXERCISES = (
             Test("layers", "keeps layers apart", _cache_layers, crash="crashes_with_several_layers"),
             Test("length", "length is the number of positions", _cache_length, crash="no_length"),
             Test("several", "takes several positions at once", _cache_several, crash="crashes_for_several_positions"),
-            Test("full", "raises a ValueError when it is full", _cache_full),
+            Test("full", "raises a ValueError when there is no room", _cache_full),
             Test("memory", "reserves its memory at the start", _cache_memory),
             Test("own", "shares nothing with another cache", _cache_own),
         ),

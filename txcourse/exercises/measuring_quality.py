@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
+from txcourse.checking.guard import CandidateError
 from txcourse.exercises.training import number
 from txcourse.solutions import measuring_quality as solutions
 
@@ -217,6 +218,20 @@ def _distance_kept(c: Context) -> None:
         c.expect(second, first, "the distance in a second call", mistake="keeps_state_between_calls")
 
 
+def _distance_fast(c: Context) -> None:
+    """Three calls for each pair of tokens make hundreds of millions of calls here."""
+    a, b = "A B C D E F G H I J K L".split(), "M N O P E Q R S T U V W".split()
+    try:
+        _distance(c, a, b)
+    except CandidateError as error:
+        if error.kind != "timeout":
+            raise
+        raise Wrong(
+            "Two lists of 12 tokens take too long. Fill a table, or keep each answer: there are only 13 × 13 pairs of prefixes.",
+            "too_slow",
+        ) from error
+
+
 # -- error rates -----------------------------------------------------------------------------------------------------
 
 _RATES = (
@@ -240,6 +255,7 @@ _RATES = (
     Mistake("ties_to_last", "choice", "Of equally close references the last is taken; it should be the first."),
     Mistake("ties_to_shortest", "choice", "Of equally close references the shortest is taken; it should be the first."),
     Mistake("ties_to_longest", "choice", "Of equally close references the longest is taken; it should be the first."),
+    Mistake("reference_as_tokens", "choice", "`references[i]` is taken for one list of tokens; it is a list of such lists, each of which counts as right."),
     Mistake("all_references", "choice", "The distances to all references are added up; only the closest one counts."),
     Mistake("mean_over_references", "choice", "Distances and lengths are averaged over the references; only the closest one counts."),
     Mistake("positions_compared", "distance", "Tokens are compared position by position; use the edit distance."),
@@ -271,7 +287,8 @@ def _rates_variant(on: frozenset[str]) -> Callable[..., Any]:
 
     def error_rates(hypotheses: Sequence[Tokens], references: Sequence[Sequence[Tokens]]) -> Any:
         errors, lengths, shares, wrong, count = [], [], [], [], 0
-        for h, options in zip(hypotheses, references, strict=True):
+        for h, listed in zip(hypotheses, references, strict=True):
+            options: Any = [listed] if "reference_as_tokens" in on else listed
             ds = [distance(h, r) for r in options]
             keys: dict[str, Callable[[int], Any]] = {
                 "first_reference_only": lambda i: i,
@@ -436,6 +453,8 @@ _BLEU = (
     Mistake("divided_by_tokens", "precision", "The matches are divided by the number of tokens; divide by the number of n-grams of that order."),
     Mistake("last_ngram_missing", "precision", "The last n-gram of each sentence is missing: there are len − n + 1."),
     Mistake("partial_ngrams", "precision", "Shorter pieces at the end of a sentence are counted as n-grams; there are len − n + 1 whole ones."),
+    Mistake("negative_totals", "precision", "A sentence shorter than n tokens adds len − n + 1, a negative number, to the number of n-grams; it has none and adds 0."),
+    Mistake("at_least_one_ngram", "precision", "A sentence shorter than n tokens adds 1 to the number of n-grams; it has none and adds 0."),
     Mistake("short_sentences_skipped", "precision", "Sentences shorter than four tokens are left out; their shorter n-grams count."),
     Mistake("no_brevity_penalty", "brevity", "The brevity penalty is missing: exp(1 − r/c) when the hypotheses are shorter than the references."),
     Mistake("brevity_inverted", "brevity", "The penalty falls on hypotheses that are too long; it falls on those that are too short."),
@@ -462,6 +481,7 @@ _BLEU = (
     Mistake("from_2", "orders", "1-grams are left out; orders 1 to 4 are counted."),
     Mistake("only_4", "orders", "Only 4-grams are counted; orders 1 to 4 are."),
     Mistake("orders_0_to_3", "orders", "The orders counted are off by one; orders 1 to 4 are counted."),
+    Mistake("joined_ngrams", "unit", "The tokens of an n-gram are joined without a separator, so that A BC and AB C are the same; compare tuples of tokens."),
     Mistake("characters", "unit", "n-grams of characters are counted; the unit is the token."),
     Mistake("skip_grams", "unit", "n-grams are not neighbouring tokens; they should be."),
     Mistake("non_overlapping", "unit", "n-grams do not overlap (the sentence is cut into pieces); one starts at every token."),
@@ -482,6 +502,8 @@ def _ngrams(on: frozenset[str], tokens: Sequence[str], n: int) -> list[Any]:
     if "skip_grams" in on:
         return [tuple(tokens[i : i + 2 * n : 2]) for i in range(last) if len(tokens[i : i + 2 * n : 2]) == n]
     grams = [tuple(tokens[i : i + n]) for i in range(0, last, n if "non_overlapping" in on else 1)]
+    if "joined_ngrams" in on:
+        return ["".join(g) for g in grams]
     return [tuple(sorted(g)) for g in grams] if "unordered" in on else grams
 
 
@@ -525,6 +547,8 @@ def _bleu_variant(on: frozenset[str]) -> Callable[..., Any]:
                 all_h, all_r = all_h + h, all_r + r
                 if "divided_by_tokens" in on:
                     total = float(len(hypothesis))
+                elif {"negative_totals", "at_least_one_ngram"} & on:
+                    total = float(max(len(hypothesis) - n + 1, 1 if "at_least_one_ngram" in on else -n))
                 else:
                     counted = r if "recall" in on else h
                     total = float(len(counted) if "distinct_ngrams" in on else counted.total())
@@ -618,6 +642,7 @@ _BLEU_CASES: dict[str, tuple[list[str], list[str]]] = {
     "tokens that come back in other sentences": (["a a b c d e", "a f g h i j"], ["b c d e f g", "a a a f g h i j"]),
     "upper and lower case": (["The Cat sat on the mat"], ["the cat sat on the mat today"]),
     "two halves in another order": (["e f g h a b c d"], ["a b c d e f g h"]),
+    "tokens that are alike when joined": (["A BC D E F", "p q r s"], ["AB C D E F", "p q r s"]),
 }  # fmt: skip
 _BLEU_ZEROS: dict[str, tuple[list[str], list[str]]] = {
     "no token in common": (["a b c d e"], ["v w x y z"]),
@@ -697,6 +722,7 @@ EXERCISES = (
             Test("random", "is right for random pairs", _distance_random),
             Test("empty", "takes empty lists", _distance_empty, crash="crashes_on_empty"),
             Test("inputs_kept", "leaves its inputs as they were and keeps nothing between calls", _distance_kept),
+            Test("fast", "is quick for two lists of 12 tokens", _distance_fast),
         ),
         mistakes=_DISTANCE,
         variant=_distance_variant,
@@ -743,7 +769,7 @@ EXERCISES = (
             Test("clipping", "counts an n-gram at most as often as the reference has it", _bleu_cases("a hypothesis that repeats itself", "tokens that come back in other sentences")),
             Test("pooled", "pools counts over the corpus", _bleu_cases("a perfect sentence and a bad one", "short and long sentences")),
             Test("brevity", "punishes short hypotheses, and only those", _bleu_cases("a sentence that is too short", "a sentence that is too long")),
-            Test("tokens", "counts n-grams of tokens, in their order", _bleu_cases("upper and lower case", "two halves in another order")),
+            Test("tokens", "counts n-grams of tokens, in their order", _bleu_cases("upper and lower case", "two halves in another order", "tokens that are alike when joined")),
             Test("random", "is right for random corpora", _bleu_random),
             Test("zero", "is 0 when some order has no match", _bleu_zero, crash="crashes_without_match"),
             Test("inputs_kept", "leaves its inputs as they were", _bleu_kept),

@@ -84,6 +84,23 @@ class GreedyObject:
         return tgt
 
 
+def greedy_until_eos_together(model, src, max_len, bos_id, eos_id, pad_id=0):
+    """Goes on longer than it must, up to max_len in most cases: with pads alone."""
+    was_training = model.training
+    model.eval()
+    tgt = torch.full((src.size(0), 1), bos_id)
+    ended = torch.zeros(src.size(0), dtype=torch.bool)
+    with torch.no_grad():
+        while tgt.size(1) < max_len:
+            token = model(src, tgt)[:, -1].argmax(-1).masked_fill(ended, pad_id)
+            tgt = torch.cat([tgt, token[:, None]], 1)
+            ended |= token == eos_id
+            if (token == eos_id).all():
+                break
+    model.train(was_training)
+    return tgt
+
+
 # -- greedy: wrong ---------------------------------------------------------------------------------------------------
 
 
@@ -97,6 +114,8 @@ def _greedy(
     restore=True,
     evaluate=True,
     grad=False,
+    without=(),
+    ends=lambda token, pad_id: False,
     result=lambda tgt: tgt,
 ):
     def greedy_decode(model, src, max_len, bos_id, eos_id, pad_id=0):
@@ -108,11 +127,14 @@ def _greedy(
         ended = torch.zeros(src.size(0), dtype=torch.bool)
         with torch.set_grad_enabled(grad):
             for _ in range(max_len + steps):
-                token = model(src, tgt[:, -1:] if last_only else tgt)[:, position].argmax(-1)
+                logits = model(src, tgt[:, -1:] if last_only else tgt)[:, position]
+                for banned in without:
+                    logits[:, {"bos": bos_id, "pad": pad_id}[banned]] = -math.inf
+                token = logits.argmax(-1)
                 if pad_after:
                     token = token.masked_fill(ended, pad_id)
                 tgt = torch.cat([tgt, token[:, None]], 1)
-                ended |= token == eos_id
+                ended |= (token == eos_id) | ends(token, pad_id)
                 if until == "all" and ended.all() or until == "any" and ended.any():
                     break
         if restore == "always train":
@@ -179,6 +201,39 @@ def greedy_pad_includes_eos(model, src, max_len, bos_id, eos_id, pad_id=0):
             tgt = torch.cat([tgt, token[:, None]], 1)
     model.train(was_training)
     return tgt
+
+
+def greedy_forgets(model, src, max_len, bos_id, eos_id, pad_id=0):
+    was_training = model.training
+    model.eval()
+    tgt = torch.full((src.size(0), 1), bos_id)
+    ended = torch.zeros(src.size(0), dtype=torch.bool)
+    with torch.no_grad():
+        while tgt.size(1) < max_len and not ended.all():
+            token = model(src, tgt)[:, -1].argmax(-1).masked_fill(ended, pad_id)
+            tgt = torch.cat([tgt, token[:, None]], 1)
+            ended = token == eos_id
+    model.train(was_training)
+    return tgt
+
+
+def greedy_flag(model, src, max_len, bos_id, eos_id, pad_id=0):
+    was_training = model.training
+    ids = _greedy(restore=False)(model, src, max_len, bos_id, eos_id, pad_id)
+    model.training = was_training
+    return ids
+
+
+def greedy_flag_only(model, src, max_len, bos_id, eos_id, pad_id=0):
+    was_training, model.training = model.training, False
+    ids = _greedy(evaluate=False)(model, src, max_len, bos_id, eos_id, pad_id)
+    model.training = was_training
+    return ids
+
+
+def greedy_switches_off(model, src, max_len, bos_id, eos_id, pad_id=0):
+    torch.set_grad_enabled(False)
+    return greedy_rows(model, src, max_len, bos_id, eos_id, pad_id)
 
 
 def greedy_pads_zero(model, src, max_len, bos_id, eos_id, pad_id=0):
@@ -292,6 +347,30 @@ class BeamObject:
         scores = {ids: total / (len(ids) - 1) ** length_penalty for ids, total in pool.items()}
         ids = max(scores, key=scores.get)
         return list(ids), scores[ids]
+
+
+def _beam_ties(key, newest_first=False):
+    """Ties may go either way; the source may be given once for all prefixes where the model takes that."""
+
+    @torch.no_grad()
+    def beam_search(model, src, max_len, bos_id, eos_id, beam_size, length_penalty):
+        model.eval()
+        live, pool = [(0.0, [bos_id])], []
+        while live and len(live[0][1]) < max_len:
+            log_p = model(src, torch.tensor([ids for _, ids in live]))[:, -1].log_softmax(-1).tolist()
+            new = [
+                (total + p, [*ids, v])
+                for (total, ids), row in zip(live, log_p, strict=True)
+                for v, p in enumerate(row)
+            ]
+            best = sorted(new, key=key, reverse=True)[:beam_size]
+            pool += [e for e in best if e[1][-1] == eos_id]
+            live = [e for e in best if e[1][-1] != eos_id]
+        scored = [(total / (len(ids) - 1) ** length_penalty, ids) for total, ids in pool + live]
+        score, ids = max(scored[::-1] if newest_first else scored, key=lambda s: s[0])
+        return ids, score
+
+    return beam_search
 
 
 # -- beam: wrong -----------------------------------------------------------------------------------------------------
@@ -416,6 +495,37 @@ def beam_topk_crashes(model, src, max_len, bos_id, eos_id, beam_size, length_pen
     return max(pool, key=lambda p: p[1])
 
 
+def beam_trains(model, src, max_len, bos_id, eos_id, beam_size, length_penalty):
+    model.eval()
+    result = _beam()(model, src, max_len, bos_id, eos_id, beam_size, length_penalty)
+    model.train()
+    return result
+
+
+def beam_switches_off(model, src, max_len, bos_id, eos_id, beam_size, length_penalty):
+    torch.set_grad_enabled(False)
+    return beam_lists(model, src, max_len, bos_id, eos_id, beam_size, length_penalty)
+
+
+@torch.no_grad()
+def beam_products(model, src, max_len, bos_id, eos_id, beam_size, length_penalty):
+    live, products, pool = torch.tensor([[bos_id]]), torch.ones(1), []
+    for step in range(1, max_len):
+        p = model(src.expand(len(live), -1), live)[:, -1].softmax(-1)
+        product = (products[:, None] * p).flatten()
+        top, place = product.topk(min(beam_size, len(product)))
+        grown = torch.cat([live[place // p.size(1)], (place % p.size(1))[:, None]], 1)
+        ends = (grown[:, -1] == eos_id) | torch.tensor(step == max_len - 1)
+        pool += [
+            (i.tolist(), t.log().item() / step**length_penalty)
+            for i, t in zip(grown[ends], top[ends], strict=True)
+        ]
+        live, products = grown[~ends], top[~ends]
+        if not len(live):
+            break
+    return max(pool, key=lambda s: s[1])
+
+
 # -- cache: right ----------------------------------------------------------------------------------------------------
 
 
@@ -506,6 +616,23 @@ class CacheLazy:
         self.ends[layer] += key.size(2)
         n = int(self.ends[layer])
         return self.keys[layer].narrow(2, 0, n), self.values[layer].narrow(2, 0, n)
+
+
+class CacheFirstLayerMoves:
+    """The place moves on when the first layer appends; it keeps in mind where that was."""
+
+    def __init__(self, n_layers, batch, n_heads, max_len, d_k):
+        self.length, self.max_len = 0, max_len
+        self.keys, self.values = torch.zeros(2, n_layers, batch, n_heads, max_len, d_k)
+
+    def append(self, layer, key, value):
+        if layer == 0:
+            self.start, self.length = self.length, self.length + key.size(2)
+        if self.length > self.max_len:
+            raise ValueError("full")
+        self.keys[layer, :, :, self.start : self.length] = key
+        self.values[layer, :, :, self.start : self.length] = value
+        return self.keys[layer, :, :, : self.length], self.values[layer, :, :, : self.length]
 
 
 # -- cache: wrong ----------------------------------------------------------------------------------------------------
@@ -653,6 +780,87 @@ class CacheFullTooEarly(_Cache):
         return super().store(layer, key, value)
 
 
+class CacheFirstOfBatch(_Cache):
+    def append(self, layer, key, value):
+        start, end = self.n[layer], self.n[layer] + key.size(2)
+        if end > self.max_len:
+            raise ValueError("full")
+        self.k[layer, 0, :, start:end], self.v[layer, 0, :, start:end] = key[0], value[0]
+        self.n[layer] = end
+        return self.k[layer, :, :, :end], self.v[layer, :, :, :end]
+
+
+class CacheFirstOfBatchEmpty(CacheFirstOfBatch):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.k, self.v = torch.empty_like(self.k), torch.empty_like(self.v)
+
+
+class CacheSharedMemory(_Cache):
+    memory = {}  # noqa: RUF012
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.k, self.v = self.memory.setdefault(sizes, (self.k, self.v))
+
+
+class CacheSharedCounter(_Cache):
+    def __init__(self, n_layers, batch, n_heads, max_len, d_k, n={}):  # noqa: B006
+        super().__init__(n_layers, batch, n_heads, max_len, d_k)
+        self.n = n.setdefault(max_len, [0] * n_layers)
+        self.n[:] = [0] * n_layers
+
+
+class CacheOnlyIfFull(_Cache):
+    def store(self, layer, key, value):
+        if self.n[layer] >= self.max_len:
+            raise ValueError("full")
+        start, end = self.n[layer], self.n[layer] + key.size(2)
+        self.k[layer, :, :, start:end], self.v[layer, :, :, start:end] = key, value
+        self.n[layer] = end
+        return start, end
+
+
+class CacheMovesAlways(_Cache):
+    length = 0
+
+    def append(self, layer, key, value):
+        start = self.length
+        self.length += key.size(2)
+        if self.length > self.max_len:
+            raise ValueError("full")
+        self.k[layer, :, :, start : self.length], self.v[layer, :, :, start : self.length] = key, value
+        return self.k[layer, :, :, : self.length], self.v[layer, :, :, : self.length]
+
+
+class CacheMovesFirst(_Cache):
+    length = 0
+
+    def append(self, layer, key, value):
+        start, end = self.length, self.length + key.size(2)
+        if end > self.max_len:
+            raise ValueError("full")
+        self.k[layer, :, :, start:end], self.v[layer, :, :, start:end] = key, value
+        if layer == 0:
+            self.length = end
+        return self.k[layer, :, :, :end], self.v[layer, :, :, :end]
+
+
+class CacheOneMemory(_Cache):
+    def append(self, layer, key, value):
+        _, end = self.store(layer, key, value)
+        self.k[:], self.v[:] = self.k[layer].clone(), self.v[layer].clone()
+        return self.k[layer, :, :, :end], self.v[layer, :, :, :end]
+
+
+class CacheCountsAll(_Cache):
+    length = 0
+
+    def append(self, layer, key, value):
+        self.length += key.size(2)
+        return super().append(layer, key, value)
+
+
 class CacheClassMemory:
     store = {}  # noqa: RUF012
 
@@ -677,9 +885,23 @@ class CacheClassMemory:
 _G = _greedy
 
 RIGHT = {
-    "greedy_decode": [greedy_cat, greedy_full_width, greedy_rows, GreedyObject()],
-    "beam_search": [beam_lists, beam_tensors, beam_heap, BeamObject()],
-    "KeyValueCache": [CacheBuffers, CacheOneCounter, CacheLists, CacheLazy],
+    "greedy_decode": [
+        greedy_cat,
+        greedy_full_width,
+        greedy_rows,
+        GreedyObject(),
+        greedy_until_eos_together,
+        _G(until="never"),
+    ],
+    "beam_search": [
+        beam_lists,
+        beam_tensors,
+        beam_heap,
+        BeamObject(),
+        _beam_ties(lambda e: e),
+        _beam_ties(lambda e: e[0], newest_first=True),
+    ],
+    "KeyValueCache": [CacheBuffers, CacheOneCounter, CacheLists, CacheLazy, CacheFirstLayerMoves],
 }
 WRONG = {
     "greedy_decode": [
@@ -706,6 +928,15 @@ WRONG = {
         (greedy_pad_includes_eos, "eos_replaced_by_pad"),
         (greedy_pads_zero, "pad_id_ignored"),
         (greedy_fills_eos, "repeats_eos"),
+        (_G(without=["pad"]), "pad_forbidden"),
+        (_G(without=["bos"]), "bos_forbidden"),
+        (_G(without=["bos", "pad"]), "bos_and_pad_forbidden"),
+        (_G(ends=lambda token, pad_id: token == pad_id), "pad_ends_row"),
+        (_G(result=lambda tgt: tgt.float()), "returns_floats"),
+        (greedy_forgets, "ended_forgotten"),
+        (greedy_flag, "parts_not_restored"),
+        (greedy_flag_only, "no_evaluation_mode"),
+        (greedy_switches_off, "gradient_left_off"),
     ],
     "beam_search": [
         (_beam(kept=_refill), "finished_free_slots"),
@@ -756,6 +987,10 @@ WRONG = {
         (_beam(result=lambda ids, total, value, eos: (torch.tensor(ids), value)), "returns_tensor"),
         (_beam(result=lambda ids, total, value, eos: ids), "returns_ids_only"),
         (_beam(result=lambda ids, total, value, eos: (value, ids)), "returns_swapped"),
+        (_beam(score=lambda total, ids, alpha, eos: total / (len(ids) - 1) ** int(alpha)), "penalty_whole"),
+        (beam_trains, "training_mode_afterwards"),
+        (beam_switches_off, "gradient_left_off"),
+        (beam_products, "product_becomes_0"),
     ],
     "KeyValueCache": [
         (CacheCat, "not_preallocated"),
@@ -773,5 +1008,14 @@ WRONG = {
         (CacheSingle, "one_at_a_time"),
         (CacheFullTooEarly, "full_one_too_early"),
         (CacheClassMemory, "full_too_early"),
+        (CacheFirstOfBatch, "first_of_batch_only"),
+        (CacheFirstOfBatchEmpty, None),
+        (CacheSharedMemory, "shared_between_caches"),
+        (CacheSharedCounter, "shared_between_caches"),
+        (CacheOnlyIfFull, "room_not_asked_for"),
+        (CacheMovesAlways, "moves_on_with_every_append"),
+        (CacheMovesFirst, "moves_on_after_first_layer"),
+        (CacheOneMemory, "layers_overwrite"),
+        (CacheCountsAll, "length_sums_layers"),
     ],
 }

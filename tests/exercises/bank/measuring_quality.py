@@ -64,16 +64,31 @@ def distance_search(a, b):
 
 
 class DistanceObject:
+    def __init__(self):
+        self.known = {}
+
     def __call__(self, a, b, cost=1):
         if not a:
             return len(b) * cost
         if not b:
             return len(a) * cost
-        rest = (self(a[1:], b), self(a, b[1:]), self(a[1:], b[1:]) - (a[0] == b[0]))
-        return cost + min(rest)
+        key = tuple(a), tuple(b)
+        if key not in self.known:
+            rest = (self(a[1:], b), self(a, b[1:]), self(a[1:], b[1:]) - (a[0] == b[0]))
+            self.known[key] = cost + min(rest)
+        return self.known[key]
 
 
 # -- edit distance: wrong --------------------------------------------------------------------------------------------
+
+
+def distance_again_and_again(a, b):
+    if not a or not b:
+        return len(a) + len(b)
+    if a[-1] == b[-1]:
+        return distance_again_and_again(a[:-1], b[:-1])
+    shorter = (a[:-1], b), (a, b[:-1]), (a[:-1], b[:-1])
+    return 1 + min(distance_again_and_again(x, y) for x, y in shorter)
 
 
 def distance_hamming(a, b):
@@ -310,6 +325,12 @@ def rates_swapped(hypotheses, references):
     return sequence, token
 
 
+def rates_flat(hypotheses, references):
+    errors = sum(distance_table(h, r) for h, r in zip(hypotheses, references, strict=True))
+    wrong = sum(h != r for h, r in zip(hypotheses, references, strict=True))
+    return errors / sum(map(len, references)), wrong / len(hypotheses)
+
+
 def rates_every_reference(hypotheses, references):
     pairs = [(h, r) for h, o in zip(hypotheses, references, strict=True) for r in o]
     token = sum(distance_table(h, r) for h, r in pairs) / sum(len(r) for _, r in pairs)
@@ -442,6 +463,25 @@ def bleu_crashes(hypotheses, references):
     return 100 * math.exp(min(0.0, 1 - r / c) + sum(logs) / 4)
 
 
+def bleu_short_sentences(count):
+    """The number of n-grams comes from a formula, also for sentences that have none."""
+
+    def corpus_bleu(hypotheses, references):
+        matches, totals = [0] * 4, [0] * 4
+        for h, r in zip(hypotheses, references, strict=True):
+            for n in range(1, 5):
+                a, b = (Counter(tuple(t[i : i + n]) for i in range(len(t) - n + 1)) for t in (h, r))
+                matches[n - 1] += (a & b).total()
+                totals[n - 1] += count(len(h), n)
+        if not all(matches):
+            return 0.0
+        c, r = sum(map(len, hypotheses)), sum(map(len, references))
+        product = math.prod(m / t for m, t in zip(matches, totals, strict=True))
+        return 100 * min(1.0, math.exp(1 - r / c)) * product**0.25
+
+    return corpus_bleu
+
+
 def bleu_swapped(hypotheses, references):
     return bleu_counters(references, hypotheses)
 
@@ -481,6 +521,7 @@ WRONG = {
         (distance_maximum, "largest"),
         (distance_strips, "changes_its_input"),
         (distance_common_length, "length_of_common_subsequence"),
+        (distance_again_and_again, "too_slow"),
     ],
     "error_rates": [
         (rates_macro, "mean_of_rates"),
@@ -497,6 +538,7 @@ WRONG = {
         (rates_capped, "clipped_at_1"),
         (rates_swapped, "returns_swapped"),
         (rates_every_reference, "all_references"),
+        (rates_flat, "reference_as_tokens"),
     ],
     "corpus_bleu": [
         (bleu_sentence_average, "sentence_average"),
@@ -523,5 +565,11 @@ WRONG = {
             _bleu(grams=lambda t, n: Counter(tuple(t[i : i + n]) for i in range(len(t) - n))),
             "last_ngram_missing",
         ),
+        (
+            _bleu(grams=lambda t, n: Counter("".join(t[i : i + n]) for i in range(len(t) - n + 1))),
+            "joined_ngrams",
+        ),
+        (bleu_short_sentences(lambda length, n: length - n + 1), "negative_totals"),
+        (bleu_short_sentences(lambda length, n: max(length - n + 1, 1)), "at_least_one_ngram"),
     ],
 }
