@@ -233,6 +233,19 @@ def test_what_an_answer_switches_on_is_switched_off_again(monkeypatch) -> None:
     assert logging.root.handlers == []
 
 
+def test_a_crash_names_a_mistake_only_where_nothing_failed_before() -> None:
+    def crashes_with_masks(query, key, value, mask=None):
+        return right(query, key, value, mask and None)
+
+    def crashes_and_is_wrong(query, key, value, mask=None):
+        output, weights = crashes_with_masks(query, key, value, mask)
+        return output + query.sum(), weights
+
+    names = {t.crash for t in exercises.get(NAME).tests} - {None}
+    assert run_check(NAME, crashes_with_masks).mistake in names
+    assert run_check(NAME, crashes_and_is_wrong).mistake not in names
+
+
 def test_a_stub_is_not_started() -> None:
     def stub(query, key, value, mask=None):
         raise NotImplementedError

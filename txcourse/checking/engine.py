@@ -102,7 +102,7 @@ def judge(
             results.append(TestResult(t.name, t.title, False, error.sentence))
             if hanging:
                 proved.append((_NO_END[error.kind], error.sentence))
-            elif t.crash and any(r.passed for r in results):
+            elif t.crash and len(results) > 1 and all(r.passed for r in results[:-1]):
                 proved.append((t.crash, error.sentence))
         except Wrong as wrong:
             results.append(TestResult(t.name, t.title, False, wrong.sentence))
