@@ -333,13 +333,21 @@ def _lengths(seed: int, n: int = 240) -> list[int]:
     return [min(45, max(3, round(rng.lognormvariate(2.6, 0.5)))) for _ in range(n)]
 
 
+_NO_NUMBERS = "list, but some of its batches hold no numbers"
+
+
 def _batches(c: Context, lengths: list[int], max_tokens: int, *seed: int | None) -> list[list[int]]:
     """The candidate's batches as lists of whole numbers; raises Wrong when they are none."""
     got = c.subject.through(_listed).call(lengths, max_tokens, *seed)
     if isinstance(got, str):
-        name = "returns_nothing" if got == "NoneType" else "returns_generator" if "generator" in got else None
+        names = {
+            "NoneType": "returns_nothing",
+            "generator": "returns_generator",
+            _NO_NUMBERS: "no_numbers_in_batches",
+        }
         raise Wrong(
-            f"The result should be a list of batches, each a list of indices; yours is of type {got}.", name
+            f"The result should be a list of batches, each a list of indices; yours is of type {got}.",
+            names.get(got),
         )
     for number, batch in enumerate(got):
         if not isinstance(batch, list):
@@ -356,7 +364,10 @@ def _listed(token_batches: Any) -> Callable[..., Any]:
         result = token_batches(*args)
         if not isinstance(result, list | tuple):
             return type(result).__name__
-        return [[int(i) for i in batch] if hasattr(batch, "__iter__") else batch for batch in result]
+        try:
+            return [[int(i) for i in batch] if hasattr(batch, "__iter__") else batch for batch in result]
+        except TypeError:  # int() takes no pair
+            return _NO_NUMBERS
 
     return listed
 

@@ -746,7 +746,7 @@ EXERCISES = (
             Test("shape", "gives logits (B, T, tgt_vocab)", _shape),
             Test("default", "has the paper's sizes unless told otherwise", _default),
             Test("registered", "has embeddings, layers and output that PyTorch sees", _model_registered),
-            Test("parts", "forward is encode, then decode", _parts, crash="encode_or_decode_missing"),
+            Test("parts", "forward is encode, then decode", _parts, crash="encode_then_decode_fails"),
             Test("future", "the decoder never sees the future", _future),
             Test("padding", "padding changes no real position", _padding),
             Test("post_norm", "post-norm: equals the model of the paper", _post),

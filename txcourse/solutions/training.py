@@ -15,8 +15,8 @@ def label_smoothed_cross_entropy(
 ) -> Float[Tensor, ""]:
     """Cross entropy with a softened target: (1 − smoothing) · one-hot + smoothing / V on every class.
 
-    Shapes: logits (B, T, V) or (N, V), targets (B, T) or (N) → a scalar, the mean over the real tokens
-    (targets other than pad_id, which is one of the V classes); 0 when there is none.
+    Shapes: logits (B, T, V) or (N, V), targets (B, T) or (N), all of them from 0 to V − 1 → a scalar, the
+    mean over the real tokens (targets other than pad_id); 0 when there is none.
 
     Source: Vaswani et al. (2017), section 5.4; Szegedy et al. (2016), section 7.
     """

@@ -410,6 +410,10 @@ def batches_regrouped(lengths, max_tokens, seed=None):
     return [[order[k] for k in batch] for batch in of_order]
 
 
+def batches_of_pairs(lengths, max_tokens, seed=None):
+    return [[(i, lengths[i]) for i in batch] for batch in batches_greedy(lengths, max_tokens, seed)]
+
+
 def batches_shuffled_inside(lengths, max_tokens, seed=None):
     batches = batches_greedy(lengths, max_tokens)
     for batch in batches if seed is not None else ():
@@ -524,6 +528,7 @@ WRONG = {
         (batches_regrouped, "seed_regroups"),
         (batches_shuffled_inside, "seed_does_not_shuffle"),
         (batches_turned_by_seed, "seed_does_not_shuffle"),
+        (batches_of_pairs, "no_numbers_in_batches"),
         (batches_loop_forever, "does_not_end"),
     ],
 }
