@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
+from txcourse.checking.guard import CandidateError
 from txcourse.exercises.attention import MASK, SCALE, SOFTMAX, attend, random_mask
 from txcourse.solutions import multi_head_attention as solutions
 
@@ -19,6 +20,8 @@ _SPLIT = (
     Mistake("view_without_transpose", "layout", "The tensor is reshaped to (B, h, T, d_k) in one step, which mixes positions and features; cut the features first, then exchange the axes."),
     Mistake("head_last", "layout", "The features are cut as (d_k, h): head i takes every h-th feature; it should take d_k neighbouring ones."),
     Mistake("not_transposed", "layout", "The axes are (B, T, h, d_k); the heads belong before the positions: (B, h, T, d_k)."),
+    Mistake("width_before_positions", "layout", "The axes are (B, h, d_k, T); the positions belong before the features: (B, h, T, d_k)."),
+    Mistake("cut_along_positions", "layout", "The positions are cut into n_heads pieces; the features should be."),
     Mistake("heads_into_batch", "layout", "Batch and heads are one axis, (B·h, T, d_k); they should be two."),
     Mistake("heads_first", "layout", "The heads stand before the batch; the order is (B, h, T, d_k)."),
     Mistake("heads_and_width_exchanged", "layout", "n_heads and d_k are exchanged: there are d_k heads of width n_heads."),
@@ -36,6 +39,10 @@ def _split_variant(on: frozenset[str]) -> Callable[..., Tensor]:
         k = d // n_heads
         if "view_without_transpose" in on:
             return x.reshape(b, n_heads, t, k)
+        if "cut_along_positions" in on:
+            return torch.stack(x.chunk(n_heads, dim=1), dim=1)
+        if "width_before_positions" in on:
+            return x.reshape(b, t, n_heads, k).permute(0, 2, 3, 1)
         if "head_last" in on:
             return x.reshape(b, t, k, n_heads).permute(0, 3, 1, 2)
         if "heads_and_width_exchanged" in on:
@@ -58,6 +65,10 @@ _MERGE = (
     Mistake("not_merged", "layout", "The axes are (B, T, h, d_k); the last two should be one, of size d_model."),
     Mistake("heads_summed", "layout", "The heads are added up; they should stand side by side."),
     Mistake("heads_averaged", "layout", "The heads are averaged; they should stand side by side."),
+    Mistake("heads_maximum", "layout", "Of the heads only the largest number is kept; they should stand side by side."),
+    Mistake("one_head_only", "layout", "Only head 0 is left; the heads should stand side by side."),
+    Mistake("positions_first", "layout", "The axes are (T, B, d_model); the batch comes first."),
+    Mistake("head_transposed", "layout", "Positions and features of each head are exchanged, transpose(2, 3); heads and positions should be."),
     Mistake("width_and_positions_exchanged", "layout", "The wrong axes are exchanged: the positions end up among the features."),
     Mistake("joined_along_positions", "layout", "The heads are joined along the positions; they should stand side by side in the features."),
     Mistake("heads_reversed", "layout", "The heads stand in reverse order."),
@@ -75,6 +86,14 @@ def _merge_variant(on: frozenset[str]) -> Callable[..., Tensor]:
             return x.sum(1)
         if "heads_averaged" in on:
             return x.mean(1)
+        if "heads_maximum" in on:
+            return x.amax(1)
+        if "one_head_only" in on:
+            return x[:, 0]
+        if "positions_first" in on:
+            return x.permute(2, 0, 1, 3).reshape(t, b, h * k)
+        if "head_transposed" in on:
+            return x.transpose(2, 3).reshape(b, t, h * k)
         if "width_and_positions_exchanged" in on:
             return x.transpose(1, 3).reshape(b, k, t * h)
         if "joined_along_positions" in on:
@@ -109,8 +128,6 @@ def _split_error(c: Context) -> None:
 
 def raises_value_error(call: Callable[[], Any]) -> bool:
     """Whether `call` raises ValueError; other errors, a wrong shape inside for example, are not what was asked for."""
-    from txcourse.checking.guard import CandidateError
-
     try:
         call()
     except CandidateError as error:
@@ -125,8 +142,32 @@ def _strided(c: Context) -> None:
     c.same(x, 3, what="the heads of a tensor that is not contiguous")
 
 
+def _split_gradient(c: Context) -> None:
+    c.same_gradients(c.randn(2, 5, 12, dtype=torch.float64), 3, wrt={"x": 0})
+
+
+def _merge_gradient(c: Context) -> None:
+    c.same_gradients(c.randn(2, 3, 5, 4, dtype=torch.float64), wrt={"x": 0})
+
+
 def _merge_values(c: Context) -> None:
-    c.same(c.randn(2, 3, 5, 4), what="the merged heads", axes="batch length d_model")
+    try:
+        c.same(c.randn(2, 3, 5, 4), what="the merged heads", axes="batch length d_model")
+    except CandidateError as error:
+        if "view size is not compatible" in str(error.error):
+            text = "After the exchange of axes the numbers are not in the order that view needs; reshape copies them into it."
+            raise Wrong(f"{text} {error.sentence}", "view_after_transpose") from error
+        raise
+
+
+def _merge_ones(c: Context) -> None:
+    for shape in ((1, 3, 5, 4), (2, 3, 1, 4), (2, 1, 5, 4)):
+        x = c.randn(*shape)
+        got, want = c.subject.call(x), c.reference(x)
+        short = isinstance(got, Tensor) and got.shape == want.squeeze().shape != want.shape
+        mistake = "drops_axes_of_size_1" if short else None
+        what = f"the result for x of shape {shape}"
+        c.expect(got, want, what, axes="batch length d_model", mistake=mistake)
 
 
 def _merge_inverse(c: Context) -> None:
@@ -187,6 +228,17 @@ MODULE = (
     Mistake("relu_on_output", "extra", "There is a ReLU on the result."),
     Mistake("returns_tuple", "returns", "The result should be the output alone; the weights go into the attribute `weights`."),
 )  # fmt: skip
+_MORE = (
+    Mistake("scale_by_sqrt_heads", "scale", "Your scores are divided by the root of the number of heads; divide them by √d_k, the width of a head."),
+    Mistake("mask_of_other_samples", "mask", "With heads and batch in one axis the mask is repeated in the wrong order: heads get the masks of other samples. repeat_interleave(n_heads, dim=0) fits, repeat does not."),
+    Mistake("causal_always", "mask", "No query attends to a later key, although no mask says so: a causal mask is passed as `mask` where it is wanted."),
+    Mistake("value_projected_twice", "projections", "The values go through the matrix of the keys and then through their own; project each input once."),
+    Mistake("output_projected_twice", "output", "W^O is applied twice."),
+    Mistake("sequence_first", "sources", "The inputs are taken as (T, B, d_model): the samples of a batch attend to each other. Here the batch comes first."),
+    Mistake("queries_from_key", "sources", "The queries are computed from `key` and the keys from `query`."),
+    Mistake("values_from_query", "sources", "The values are computed from `query`; they come from `value`."),
+    Mistake("relu_on_projections", "extra", "There is a ReLU on queries, keys and values."),
+)  # fmt: skip
 
 
 def variant(on: frozenset[str]) -> type[nn.Module]:
@@ -229,6 +281,12 @@ def variant(on: frozenset[str]) -> type[nn.Module]:
                 key = value
             elif "query_and_key_exchanged" in on:
                 query, key, value = key, query, query
+            elif "sequence_first" in on:
+                query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+            elif "queries_from_key" in on:
+                query, key = key, query
+            elif "values_from_query" in on:
+                value = query
             if "projection_per_head_shared" in on:
                 q, k, v = (
                     w(self.split(x))
@@ -239,6 +297,10 @@ def variant(on: frozenset[str]) -> type[nn.Module]:
                     self.split(w(x))
                     for w, x in zip((self.w_q, self.w_k, self.w_v), (query, key, value), strict=True)
                 )
+            if "value_projected_twice" in on:
+                v = self.split(self.w_v(self.w_k(value)))
+            if "relu_on_projections" in on:
+                q, k, v = q.relu(), k.relu(), v.relu()
             heads, self.weights = _attend_heads(on, q, k, v, mask, self.dropout, self.n_heads)
             b, h, t, d_k = heads.shape
             if "merge_without_transpose" in on:
@@ -248,6 +310,10 @@ def variant(on: frozenset[str]) -> type[nn.Module]:
             else:
                 merged = heads.transpose(1, 2).reshape(b, t, h * d_k)
             output = merged if "output_projection_unused" in on else self.w_o(merged)
+            if "output_projected_twice" in on:
+                output = self.w_o(output)
+            if "sequence_first" in on:
+                output = output.transpose(0, 1)
             if "residual_inside" in on:
                 output = output + source
             if "relu_on_output" in on:
@@ -262,6 +328,13 @@ def _attend_heads(
 ) -> tuple[Tensor, Tensor]:
     if "scale_by_sqrt_d_model" in on:
         q = q / math.sqrt(n_heads)
+    elif "scale_by_sqrt_heads" in on:
+        q = q * math.sqrt(q.shape[-1] / n_heads)
+    if "causal_always" in on:
+        past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+        mask = past if mask is None else past & mask
+    elif "mask_of_other_samples" in on and mask is not None and mask.dim() == 4:
+        mask = mask[:, 0].repeat(n_heads, 1, 1).unflatten(0, (len(q), n_heads))
     if "softmax_over_heads" in on:  # attend() has no axis of heads: exchange it with that of the keys
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
         fill = -1e9 if "full_row_uniform" in on else -math.inf
@@ -284,8 +357,19 @@ def _probes(seed: int) -> list[Probe]:
         Probe((query, key, value, random_mask(seed, 5, 7))),
         Probe((query, query, query, square)),
         Probe((query, key, value, random_mask(seed + 1, 2, 1, 1, 7))),
-        Probe((300 * query, 300 * key, value, random_mask(seed + 2, 2, 1, 5, 7))),
+        Probe((*_far(seed), value, random_mask(seed + 2, 2, 1, 5, 7))),
+        # code that confuses the three may run when all have one length
+        Probe((query, key[:, 2:].contiguous(), value[:, 1:6].contiguous())),
     ]
+
+
+def _far(seed: int) -> tuple[Tensor, Tensor]:
+    """Queries and keys whose scores in a head are all far below -10,000, in one sample or in the other, so that a
+    forbidden score of -10,000 would win; those of a row are near each other, so that no weight is rounded to 0."""
+    one, other = _x(seed + 3, 12, dtype=torch.float64), _x(seed + 4, 12, dtype=torch.float64)
+    sign = torch.tensor([1.0, -1.0], dtype=torch.float64)[:, None, None]
+    query = 300 * sign * one + _x(seed + 5, 2, 5, 12, dtype=torch.float64)
+    return query, 300 * other + 0.01 * _x(seed + 6, 2, 7, 12, dtype=torch.float64)
 
 
 def _shape(c: Context) -> None:
@@ -298,7 +382,10 @@ def _shape(c: Context) -> None:
                 "Return the output alone, not a tuple; the weights go into the attribute `weights`.",
                 "returns_tuple",
             )
-        c.expect(got, torch.zeros(2, t_q, 12), "the output", axes="batch query d_model", atol=math.inf)
+        short = t_q == 1 and isinstance(got, Tensor) and got.shape == (2, 12)
+        mistake = "drops_axes_of_size_1" if short else None
+        want = torch.zeros(2, t_q, 12)
+        c.expect(got, want, "the output", axes="batch query d_model", atol=math.inf, mistake=mistake)
 
 
 def registered(c: Context, counts: set[int], statement: str) -> None:
@@ -405,29 +492,77 @@ def _evaluation(c: Context) -> None:
         raise Wrong(text, "dropout_in_eval")
 
 
+_RATE = 0.25  # the share that is dropped differs from the share that is kept
+
+
 def _dropout(c: Context) -> None:
-    """With one key, each query keeps or loses each head as a whole: dropout acts on the weights, not elsewhere."""
-    ours, theirs = c.twin(dropout=0.5)
-    query, key = c.randn(1, 60, 12, dtype=torch.float64), c.randn(1, 1, 12, dtype=torch.float64)
+    """Two equal keys have weight 1/2 each, so that a query gets of each head's value the share 0, 1/2 or 1, times 1/(1 − p)."""
+    ours, theirs = c.twin(dropout=_RATE)
+    query = c.randn(4, 15, 12, dtype=torch.float64)
+    key = c.randn(1, 1, 12, dtype=torch.float64).expand(4, 2, 12).contiguous()
     ours.train(True)
-    rows = ours.call(query, key, key)[0]  # (60, d_model)
+    rows = ours.call(query, key, key)  # (B, T_q, d_model)
+    several = c.randn(4, 7, 12, dtype=torch.float64)
+    changed = not torch.allclose(ours.call(query, several, several), theirs(query, several, several).detach())
     ours.train(False)
-    value = theirs.w_v(key).view(1, 3, 4)
-    kept = torch.tensor(list(product((0.0, 2.0), repeat=3)), dtype=torch.float64)  # (8, h)
-    possible = theirs.w_o((kept[:, :, None] * value).reshape(8, 12)).detach()  # (8, d_model)
-    if torch.allclose(rows, possible[-1:] / 2 + theirs.w_o.bias.detach() / 2):
-        raise Wrong("In training mode dropout=0.5 changes nothing.", "dropout_unused")
-    which = torch.cdist(rows, possible).min(dim=1)
-    if bool((which.values > 1e-6).any()):
+    if not isinstance(rows, Tensor) or rows.shape != query.shape:
+        raise Wrong("In training mode the output should be a tensor of shape (B, T_q, d_model), too.")
+    with torch.no_grad():
+        heads = theirs.w_v(key[0, 0]).view(3, 4)
+        parts = (
+            torch.block_diag(*heads) @ theirs.w_o.weight.T
+        )  # (h, d_model): what each head adds to the output
+        rows = rows.flatten(0, 1) - theirs.w_o.bias  # (B·T_q, d_model)
+        shares = torch.linalg.lstsq(parts.T, rows.T).solution.T  # (B·T_q, h)
+        elsewhere = not torch.allclose(shares @ parts, rows, rtol=1e-6, atol=1e-6)
+    if elsewhere:
         raise Wrong(
-            "Dropout should act on the attention weights; yours acts somewhere else.",
+            "In training the output should be made of the values, with some weights dropped; yours drops something else, "
+            "or something else as well.",
             "dropout_not_on_weights",
         )
-    if len(which.indices.unique()) < 3:
+    _judge_shares(shares, changed)
+
+
+def _judge_shares(shares: Tensor, changed: bool) -> None:
+    """`shares` (B·T_q, h) of the heads' values; `changed`: whether training matters when the keys differ."""
+
+    def only(*allowed: float) -> bool:
+        return bool((shares[..., None] - torch.tensor(allowed)).abs().amin(-1).le(1e-5).all())
+
+    largest = float(shares.max())
+    rate = 1 - 1 / largest if largest > 0 else 1.0  # that which the scale of the kept ones speaks of
+    if only(1.0):
+        if changed:
+            text = "With equal keys dropout changes nothing, with different ones it does: it acts before the softmax, on the scores or on queries or keys; it should act on the weights."
+            raise Wrong(text, "dropout_before_softmax")
+        raise Wrong(f"In training mode dropout={_RATE} changes nothing.", "dropout_unused")
+    if only(0.0, 1.0) and largest > 0:
+        text = "The weights that are kept sum to 1 again: they should be divided by 1 − p, as nn.Dropout does, and by nothing else."
+        raise Wrong(text, "dropout_renormalised")
+    if only(0.0, 0.5, 1.0):
+        text = "The weights that are kept should be divided by 1 − p, as nn.Dropout does."
+        raise Wrong(text, "dropout_not_rescaled")
+    if abs(rate - _RATE) > 1e-5 and only(0.0, largest / 2, largest):
+        if abs(rate - 1 + _RATE) < 1e-5:
+            text = f"`dropout` is the share that is dropped, not the share that is kept: for dropout={_RATE} yours drops {100 * rate:.0f} %."
+            raise Wrong(text, "dropout_share_kept")
         raise Wrong(
-            "Dropout should drop each weight on its own; yours drops them together.",
-            "dropout_not_independent",
+            f"For dropout={_RATE} yours drops {100 * rate:.0f} % of the weights.", "dropout_wrong_rate"
         )
+    dropped = 1 - (1 - _RATE) * shares  # 0, 1/2 or 1 of a query's two weights
+    apart = bool((dropped - 0.5).abs().le(1e-5).any())  # the two keys of a query
+    if only(0.0, 0.5 / (1 - _RATE), 1 / (1 - _RATE)):
+        if not apart or (dropped == dropped[:1]).all() or dropped.std(dim=1).max() < 1e-5:
+            raise Wrong(
+                "Dropout should drop each weight on its own; yours drops some together: those of a query, of a head, or of all heads.",
+                "dropout_not_independent",
+            )
+        if abs(float(dropped.mean()) - _RATE) < 0.14:  # six standard deviations of 360 draws
+            return
+    raise Wrong(
+        "The weights should be 0 or divided by 1 − p, each dropped with probability p.", "dropout_other"
+    )
 
 
 def _no_dropout(c: Context) -> None:
@@ -453,13 +588,17 @@ def _inputs_kept(c: Context) -> None:
 
 
 def _keeps_weights(c: Context) -> None:
-    ours, theirs = c.twin(dropout=0.5)
+    ours, theirs = c.twin(dropout=_RATE)
     query, key = c.randn(2, 5, 12, dtype=torch.float64), c.randn(2, 7, 12, dtype=torch.float64)
     ours.train(True)
     ours.call(query, key, key, random_mask(c.seed, 5, 7))
     ours.train(False)
     theirs(query, key, key, random_mask(c.seed, 5, 7))
     got = ours.attribute("weights")
+    if got is None:
+        raise Wrong(
+            "After a call module.weights is None: forward should keep the weights there.", "weights_not_kept"
+        )
     what = "module.weights (as they are before dropout)"
     c.expect(got, theirs.weights, what, axes="batch head query key", mistake="kept_weights_wrong")
     if got.requires_grad:
@@ -485,10 +624,11 @@ EXERCISES = (
             Test("one_head", "works for one head and for heads of width 1", _split_one, crash="fixed_number_of_heads"),
             Test("error", "refuses a d_model that n_heads does not divide", _split_error),
             Test("strided", "takes a tensor that is not contiguous", _strided, crash="needs_contiguous_input"),
+            Test("gradient", "lets the gradient through", _split_gradient),
         ),
         mistakes=_SPLIT,
         variant=_split_variant,
-        probes=lambda seed: [Probe((_x(seed, 2, 5, 12), 3)), Probe((_x(seed, 2, 5, 10), 4))],
+        probes=lambda seed: [Probe((_x(seed, 2, t, d), h)) for t, d, h in ((5, 12, 3), (5, 10, 4), (6, 12, 3))],
     ),
     _exercise(
         name="merge_heads",
@@ -504,6 +644,8 @@ EXERCISES = (
         tests=(
             Test("values", "puts the heads side by side", _merge_values),
             Test("inverse", "undoes split_heads", _merge_inverse),
+            Test("ones", "keeps axes of size 1: one sample, one position, one head", _merge_ones),
+            Test("gradient", "lets the gradient through", _merge_gradient),
         ),
         mistakes=_MERGE,
         variant=_merge_variant,
@@ -526,8 +668,8 @@ EXERCISES = (
             Test("registered", "has four projections that PyTorch sees", _registered),
             Test("one_key", "with one key depends on its value alone", _one_key),
             Test("independent", "treats each sample and each query alone", _independent),
-            Test("values", "equals Concat(head_1 … head_h) W^O for equal weights", _values),
             Test("forbidden", "a forbidden key has no influence", _forbidden, crash="mask_not_broadcast"),
+            Test("values", "equals Concat(head_1 … head_h) W^O for equal weights", _values),
             Test("masks", "equals the formula with masks of every allowed shape", _masks, crash="mask_not_broadcast"),
             Test("mask_of_three_dimensions", "refuses a mask with three dimensions", _three_dimensions),
             Test("gradients", "has the right gradients", _gradients),
@@ -536,7 +678,7 @@ EXERCISES = (
             Test("inputs_kept", "leaves its inputs as they were, contiguous or not", _inputs_kept, crash="needs_contiguous_input"),
             Test("keeps_weights", "keeps the weights before dropout, detached, in .weights", _keeps_weights, crash="weights_not_kept"),
         ),
-        mistakes=MODULE,
+        mistakes=(*MODULE, *_MORE),
         variant=variant,
         neutral=("full_row_uniform", "full_row_nan"),
         probes=_probes,

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
 from txcourse.checking.compare import difference
@@ -26,6 +27,8 @@ _FREQUENCY = (
     Mistake("cosine_next_exponent", "frequency", "The cosine has the exponent of the next pair, (2i + 2) / d; it is the cosine of the same angle as the sine before it."),
     Mistake("exponent_halved", "frequency", "The exponent is i / d, or the base is 100: column 2i has the exponent 2i / d of 10000."),
     Mistake("exponent_without_d", "frequency", "The exponent is not divided by d_model."),
+    Mistake("exponent_from_one", "frequency", "The pairs are counted from 1: the exponents are 2/d, 4/d and so on; they start at 0, so that the first pair turns by 1 per position."),
+    Mistake("exponent_over_512", "frequency", "The exponent is divided by 512, the paper's d_model; divide by the d_model that is given."),
     Mistake("exponent_to_one", "frequency", "The exponents run from 0 to exactly 1 (divided by d / 2 − 1): this is the other convention, of the first published code; the formula of the paper divides by d."),
     Mistake("exponent_over_half_width", "frequency", "The exponent is 2i divided by d / 2; divide by d."),
     Mistake("exponent_over_d_minus_one", "frequency", "The exponent is divided by d − 1; divide by d."),
@@ -62,6 +65,7 @@ _LAYOUT = (
     Mistake("odd_one_column_less", "odd", "For an odd d_model the last column is missing."),
 )  # fmt: skip
 _SHAPE = (
+    Mistake("arguments_exchanged", "shape", "The arguments are exchanged: n_positions comes first, then d_model."),
     Mistake("transposed", "shape", "The table is (d_model, n); it should be (n, d_model)."),
     Mistake("axis_in_front", "shape", "The table has an axis of size 1 in front; (n, d_model) is asked for."),
     Mistake("axis_in_the_middle", "shape", "The table is (n, 1, d_model); (n, d_model) is asked for."),
@@ -83,6 +87,8 @@ def _exponents(on: frozenset[str], d: int) -> tuple[Tensor, Tensor]:
         "exponent_doubled": 4 * i / d,
         "exponent_halved": i / d,
         "exponent_without_d": 2 * i,
+        "exponent_from_one": 2 * (i + 1) / d,
+        "exponent_over_512": 2 * i / 512,
         "exponent_to_one": i / max(len(i) - 1, 1),
         "exponent_over_half_width": 2 * i / (d // 2),
         "exponent_over_d_minus_one": 2 * i / (d - 1),
@@ -151,6 +157,8 @@ def _table(on: frozenset[str], n: int, d: int) -> Tensor:
 
 def _table_variant(on: frozenset[str]) -> Callable[..., Tensor]:
     def sinusoidal_positional_encoding(n_positions: int, d_model: int) -> Tensor:
+        if "arguments_exchanged" in on:
+            return _table(on, d_model, n_positions)
         table = _table(on, n_positions + ("one_row_more" in on), d_model)
         if "transposed" in on:
             return table.T
@@ -188,8 +196,8 @@ def _table_first_rows(c: Context) -> None:
 def _table_values(c: Context) -> None:
     _same_table(c, 6 + c.seed % 5, 8)
     _same_table(c, 30, 16)
-    far, want = c.subject.call(600, 6), c.reference(600, 6)
-    c.expect(far, want, "the table of 600 positions", axes="position column", rtol=0, atol=3e-4)
+    far, want = c.subject.call(3000, 6), c.reference(3000, 6)
+    c.expect(far, want, "the table of 3000 positions", axes="position column", rtol=0, atol=1.5e-3)
 
 
 def _table_frequencies(c: Context) -> None:
@@ -245,6 +253,7 @@ _ADDING = (
     Mistake("position_of_the_sample", "which", "The position is the number of the sample in the batch: the table lines up with axis 0, which is the batch here; positions are axis 1."),
     Mistake("first_position_everywhere", "which", "Every position gets row 0 of the table."),
     Mistake("row_of_the_length", "which", "Every position gets the row number T; position t gets row t."),
+    Mistake("rows_backwards", "which", "The rows run backwards: position 0 gets row T − 1; position t gets row t."),
     Mistake("last_rows", "which", "The rows are counted from the end of the table or of the sequence; position t gets row t."),
     Mistake("table_alone", "how", "The positions are returned without x."),
     Mistake("x_alone", "how", "The positions are not added."),
@@ -268,6 +277,8 @@ def _add(on: frozenset[str], x: Tensor, table: Tensor) -> Any:
         rows = table[:1]
     elif "row_of_the_length" in on:
         rows = table[t : t + 1]
+    elif "rows_backwards" in on:
+        rows = table[:t].flip(0)
     elif "last_rows" in on:
         rows = table[-t:]
     root = math.sqrt(d)
@@ -335,7 +346,14 @@ def _encoding_shape(c: Context) -> None:
         if "before Module.__init__() call" in str(error.error):
             raise Wrong(f"{error.sentence}. Call super().__init__() first.", "super_init_missing") from error
         raise
-    got = module.call(c.randn(2, 5, 6))
+    try:
+        got = module.call(c.randn(2, 5, 6))
+    except CandidateError as error:
+        if error.kind == "raised" and _works_exchanged(c, 9, 6):
+            raise Wrong(
+                "The arguments are exchanged: d_model comes first, then max_len.", "arguments_exchanged"
+            ) from error
+        raise
     if isinstance(got, tuple | list):
         raise Wrong("Return x + positions alone, not a tuple.", "returns_tuple")
     c.expect(got, torch.zeros(2, 5, 6), "the output", axes="batch length d_model", atol=math.inf)
@@ -400,19 +418,44 @@ def _encoding_moves(c: Context) -> None:
     got = _encoding(c, 6, 9).double().call(x.double())
     want = x.double() + solutions.sinusoidal_positional_encoding(5, 6).double()
     c.expect(got, want, "x + positions in double precision", **_NEAR)
-    module = _encoding(c, 6, 9)
-    module.call(method="half")
-    got = module.call(x.half())
-    if (
-        isinstance(got, Tensor)
-        and got.dtype != torch.float16
-        and any(len(s) > 1 for s in module.plain_tensors())
-    ):
+    follows, held, asks = c.subject.through(_in_half_precision).call(x, 9)
+    if not (follows or held or asks):
         raise Wrong(
-            f"After .to(torch.float16) the table is still of another type (the sum is {got.dtype}): "
-            "register_buffer makes it move with the module.",
+            "After .to(torch.float16) the table is still of another type, and forward never asks for the device of x: "
+            "on a GPU the table would stay behind. register_buffer makes it move with the module.",
             "table_does_not_move",
         )
+
+
+class _Devices(TorchFunctionMode):
+    """Notes whether anybody asks for a tensor's device, or for a tensor on the device of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, named = getattr(func, "__name__", ""), kwargs or {}
+        place = name == "to" and not all(isinstance(a, torch.dtype) for a in args[1:])
+        same = name.startswith("new_") or name.endswith("_like") or name in ("type_as", "cuda")
+        of = getattr(getattr(func, "__self__", None), "__name__", "")  # func is the __get__ of an attribute
+        device = of in ("device", "is_cuda") or named.get("device") is not None
+        self.asked = self.asked or place or same or device
+        return func(*args, **named)
+
+
+def _in_half_precision(construct: Callable[..., Any]) -> Callable[..., Any]:
+    """What becomes of a table where no other device is at hand: whether the sum has the type to which module and x were
+    moved, whether the module has a buffer as large as the table, and whether its forward asks for a device."""
+
+    def call(x: Tensor, max_len: int) -> list[bool]:
+        module = construct(x.shape[-1], max_len).eval().half()
+        with _Devices() as seen:
+            y = module(x.half())
+        held = any(buffer.numel() >= x[0].numel() for buffer in module.buffers())
+        return [y.dtype == torch.float16, held, seen.asked]
+
+    return call
 
 
 def _encoding_limit(c: Context) -> None:
@@ -473,8 +516,9 @@ def _encoding_defaults(c: Context) -> None:
 
 
 def _encoding_dropout(c: Context) -> None:
-    """x is large, so that the sum, x alone and the table alone can be told apart."""
-    module = _encoding(c, 6, 40, 0.5)
+    """x is large, so that the sum, x alone and the table alone can be told apart; p and 1 − p differ."""
+    p = 0.25
+    module = _encoding(c, 6, 40, p)
     x = 10 + c.randn(8, 40, 6).abs()
     table = solutions.sinusoidal_positional_encoding(40, 6)
     want = x + table
@@ -483,7 +527,7 @@ def _encoding_dropout(c: Context) -> None:
             "In evaluation mode the output changes from call to call: dropout must be off there.",
             "dropout_in_eval",
         )
-    c.expect(module.call(x), want, "x + positions in evaluation mode with dropout=0.5", **_NEAR)
+    c.expect(module.call(x), want, f"x + positions in evaluation mode with dropout={p}", **_NEAR)
     module.train(True)
     got = module.call(x)
     if not isinstance(got, Tensor) or got.shape != x.shape:
@@ -493,21 +537,25 @@ def _encoding_dropout(c: Context) -> None:
         return bool((torch.isclose(got, a, **_NEAR) | torch.isclose(got, b, **_NEAR)).all())
 
     if torch.allclose(got, want, **_NEAR):
-        raise Wrong("In training mode dropout=0.5 changes nothing.", "dropout_unused")
-    if either(torch.zeros_like(x), 2 * want):
+        raise Wrong(f"In training mode dropout={p} changes nothing.", "dropout_unused")
+    scale = float((got / want).max())  # of the numbers that are kept; x is so large that none is near 0
+    if scale > 1.01 and either(torch.zeros_like(x), scale * want):
         dropped = (got == 0).double()
-        share = float(dropped.mean())
-        if not 0.4 < share < 0.6:
-            raise Wrong(f"dropout=0.5 drops {100 * share:.0f} % of the numbers.", "dropout_wrong_rate")
+        share, rate = float(dropped.mean()), 1 - 1 / scale
+        if abs(rate - 1 + p) < 0.01:
+            text = f"`dropout` is the share that is dropped, not the share that is kept: for dropout={p} yours drops {100 * rate:.0f} %."
+            raise Wrong(text, "dropout_share_kept")
+        if abs(rate - p) > 0.01 or abs(share - p) > 0.07:  # seven standard deviations of 1920 draws
+            raise Wrong(f"dropout={p} drops {100 * share:.0f} % of the numbers.", "dropout_wrong_rate")
         if bool((dropped.mean(2).round() == dropped.mean(2)).all()):
             raise Wrong(
                 "Dropout should drop each number on its own; yours drops whole positions.",
                 "dropout_not_independent",
             )
         return
-    if either(x, x + 2 * table):
+    if either(x, x + table / (1 - p)):
         raise Wrong("Dropout acts on the positions alone; it should act on the sum.", "dropout_on_positions")
-    if either(table.expand_as(x), 2 * x + table):
+    if either(table.expand_as(x), x / (1 - p) + table):
         raise Wrong(
             "Dropout acts on x before the positions are added; it should act on the sum.", "dropout_on_x"
         )
@@ -517,12 +565,13 @@ def _encoding_dropout(c: Context) -> None:
             "dropout_not_rescaled",
         )
     raise Wrong(
-        "With dropout=0.5 each number of the output should be 0 or twice the sum.", "dropout_elsewhere"
+        f"With dropout={p} each number of the output should be 0 or the sum divided by {1 - p}.",
+        "dropout_elsewhere",
     )
 
 
 def _encoding_kept(c: Context) -> None:
-    module, x = _encoding(c, 6, 9), c.randn(2, 5, 6)
+    module, x = _encoding(c, 6, 40), c.randn(2, 5, 6)
     first, after = module.observe(x)
     if not torch.equal(after[0], x):
         raise Wrong("Your code changes x in place (+=); make a new tensor.", "changes_its_input")
@@ -581,7 +630,7 @@ def _learned_shape(c: Context) -> None:
     try:
         got = module.call(c.randn(2, 5, 6))
     except CandidateError as error:
-        if error.kind == "raised" and _works_exchanged(c):
+        if error.kind == "raised" and _works_exchanged(c, 6, 9):
             raise Wrong(
                 "The arguments are exchanged: max_len comes first, then d_model.", "arguments_exchanged"
             ) from error
@@ -591,9 +640,9 @@ def _learned_shape(c: Context) -> None:
     c.expect(got, torch.zeros(2, 5, 6), "the output", axes="batch length d_model", atol=math.inf)
 
 
-def _works_exchanged(c: Context) -> bool:
+def _works_exchanged(c: Context, *sizes: int) -> bool:
     try:
-        got = c.subject.build(6, 9).call(c.randn(2, 5, 6))
+        got = c.subject.build(*sizes).call(c.randn(2, 5, 6))
     except CandidateError:
         return False
     return isinstance(got, Tensor) and got.shape == (2, 5, 6)
@@ -613,6 +662,16 @@ def _learned_parameter(c: Context) -> None:
         )
     if frozen := module.frozen():
         raise Wrong(f"`{frozen[0]}` should be trained: it needs requires_grad=True.", "parameter_not_trained")
+
+
+def _learned_start(c: Context) -> None:
+    """Any usual start is right, zeros as well; an uninitialised table (torch.empty) may hold anything."""
+    start = c.build().call(torch.zeros(1, 9, 6))
+    if isinstance(start, Tensor) and not float(start.double().square().mean().sqrt()) < 10:
+        raise Wrong(
+            "The table should start with small numbers; yours starts with large ones or NaN, in which x would drown.",
+            "starts_too_large",
+        )
 
 
 def _learned_values(c: Context) -> None:
@@ -691,6 +750,8 @@ _ROTARY = (
     Mistake("one_frequency", "frequency", "All pairs are rotated by the same angle; that of pair i is position / base^(2i/d)."),
     Mistake("frequency_inverted", "frequency", "The position is multiplied by base^(2i/d); divide by it."),
     Mistake("frequencies_reversed", "frequency", "The frequencies stand in reverse order: pair 0 is the fastest."),
+    Mistake("exponent_from_one", "frequency", "The pairs are counted from 1: the exponents are 2/d, 4/d and so on; they start at 0, so that pair 0 turns by 1 per position."),
+    Mistake("base_logarithm_of_ten", "frequency", "The logarithm of base is taken to base 10 and the power is that of e: use the same base for both."),
     Mistake("exponent_to_one", "frequency", "The exponents run from 0 to exactly 1; they are 2i / d."),
     Mistake("exponent_without_d", "frequency", "The exponent is not divided by d."),
     Mistake("two_pi", "frequency", "The angle is multiplied by 2π; the formula has no such factor."),
@@ -699,6 +760,8 @@ _ROTARY = (
     Mistake("positions_ignored", "positions", "`positions` is not used: 0, 1, 2 and so on is always taken."),
     Mistake("positions_from_one", "positions", "1 is added to the positions."),
     Mistake("positions_sorted", "positions", "The positions are sorted; each row has its own."),
+    Mistake("positions_of_the_sample", "positions", "The angle changes with the sample of the batch and not with the position: the table lines up with the wrong axis."),
+    Mistake("positions_from_smallest", "positions", "The smallest position is subtracted from all; use the positions as they are."),
     Mistake("positions_relative", "positions", "The first position is subtracted from all; use the positions as they are."),
     Mistake("heads_as_positions", "positions", "The angle changes with the head and not with the position: the table lines up with the wrong axis."),
     Mistake("added", "how", "Sines and cosines are added to x; rotary positions rotate it."),
@@ -714,7 +777,7 @@ def _rotary_variant(on: frozenset[str]) -> Callable[..., Any]:
             base = None
         if base is None:
             base = 1000.0 if "base_default" in on else 10000.0
-        _, h, t, d = x.shape
+        n, h, t, d = x.shape
         i = torch.arange(d // 2, dtype=torch.float64)
         exponents = {
             "exponent_halved": i / d,
@@ -722,6 +785,8 @@ def _rotary_variant(on: frozenset[str]) -> Callable[..., Any]:
             "one_frequency": 0 * i,
             "frequency_inverted": -2 * i / d,
             "frequencies_reversed": (2 * i / d).flip(0),
+            "exponent_from_one": 2 * (i + 1) / d,
+            "base_logarithm_of_ten": 2 * i / d / math.log(10),
             "exponent_to_one": i / max(d / 2 - 1, 1),
             "exponent_without_d": 2 * i,
         }
@@ -735,8 +800,12 @@ def _rotary_variant(on: frozenset[str]) -> Callable[..., Any]:
             position = position.sort().values
         elif "positions_relative" in on:
             position = position - position[0]
+        elif "positions_from_smallest" in on:
+            position = position - position.min()
         if "heads_as_positions" in on:
             angle = position[:h, None, None] / base**exponent  # (h, 1, d / 2)
+        elif "positions_of_the_sample" in on:
+            angle = position[:n, None, None, None] / base**exponent  # (B, 1, 1, d / 2)
         else:
             angle = position[:, None] / base**exponent  # (T, d / 2)
         if "two_pi" in on:
@@ -839,6 +908,8 @@ def _rotary_values(c: Context) -> None:
         c.same(*_rotary_inputs(c.seed, d), what=f"the rotated x for d = {d},", axes=_ROTARY_AXES, **_NEAR)
     x, _ = _rotary_inputs(c.seed)
     c.same(x, torch.arange(5), what="the rotated x for the positions 0 to 4", axes=_ROTARY_AXES, **_NEAR)
+    x, positions = c.randn(3, 3, 3, 4), torch.tensor([2, 7, 1])  # no axis is known by its size
+    c.same(x, positions, what="the rotated x of shape (3, 3, 3, 4)", axes=_ROTARY_AXES, **_NEAR)
 
 
 def _rotary_base(c: Context) -> None:
@@ -996,6 +1067,7 @@ EXERCISES = (
         tests=(
             Test("shape", "gives the shape of x", _learned_shape),
             Test("parameter", "has a table of max_len · d_model numbers to train", _learned_parameter),
+            Test("start", "starts with numbers of ordinary size", _learned_start),
             Test("values", "adds row t of the table to position t", _learned_values),
             Test("samples", "gives each sample the same positions", _learned_samples),
             Test("limit", "refuses more than max_len positions with a ValueError", _learned_limit),

@@ -47,7 +47,9 @@ class PositionalEncoding(nn.Module):
 
 
 class LearnedPositionalEmbedding(nn.Module):
-    """Adds a learned vector per position: parameter `weight` (max_len, d_model), starting N(0, 1/d_model).
+    """Adds a learned vector per position: parameter `weight` (max_len, d_model).
+
+    It may start with any small numbers; those of the reference are N(0, 1/d_model).
 
     Source: Vaswani et al. (2017), section 3.5 and table 3, row (E).
     """
@@ -73,7 +75,7 @@ def rotary_embedding(
 
     (a, b) becomes (a cos − b sin, a sin + b cos). Applied to queries and keys, it makes their dot
     products depend on the distance of the positions only.
-    Shapes: x (B, h, T, d) with even d, positions (T,) → (B, h, T, d). Raises ValueError when d is odd.
+    Shapes: x (B, h, T, d) with even d, positions (T,) → (B, h, T, d).
 
     Source: Su et al. (2021), "RoFormer", section 3.2.2, equation 15.
     """

@@ -84,6 +84,16 @@ def split_contiguous_only(x, n_heads):
     return x.view(-1).view(x.shape[0], x.shape[1], n_heads, -1).transpose(1, 2)
 
 
+def split_positions(x, n_heads):
+    if x.shape[-1] % n_heads:
+        raise ValueError("no")
+    return torch.stack(x.chunk(n_heads, dim=1), dim=1)
+
+
+def split_detached(x, n_heads):
+    return split_unflatten(x.detach(), n_heads)
+
+
 def merge_cat(x):
     return torch.cat(list(x.unbind(1)), dim=-1)
 
@@ -103,6 +113,14 @@ def merge_loop(x):
     for i in range(h):
         out[:, :, i * d : (i + 1) * d] = x[:, i]
     return out
+
+
+def merge_squeeze(x):
+    return merge_permute(x).squeeze()
+
+
+def merge_numpy(x):
+    return torch.from_numpy(merge_permute(x.detach()).numpy())
 
 
 # -- the module ------------------------------------------------------------------------------------------------------
@@ -133,6 +151,9 @@ class Plain(nn.Module):
     def softmax(self, scores):
         return scores.softmax(dim=-1)
 
+    def project(self, query, key, value):
+        return self.q_proj(query), self.k_proj(key), self.v_proj(value)
+
     def after(self, weights, mask):
         return weights
 
@@ -152,7 +173,7 @@ class Plain(nn.Module):
 
     def forward(self, query, key, value, mask=None):
         self.refuse(mask)
-        q, k, v = self.split(self.q_proj(query)), self.split(self.k_proj(key)), self.split(self.v_proj(value))
+        q, k, v = (self.split(x) for x in self.project(query, key, value))
         return self.out(self.merge(self.attend(q, k, v, mask)))
 
 
@@ -230,6 +251,35 @@ class Convolutions(nn.Module):
         return self.convs[3](heads.transpose(2, 3).flatten(1, 2)).transpose(1, 2)
 
 
+class Renormalised(Plain):
+    """Masks after the softmax and divides by what is left: equal to masking before."""
+
+    def mask(self, scores, mask):
+        return scores
+
+    def after(self, weights, mask):
+        weights = weights * mask
+        total = weights.sum(-1, keepdim=True)
+        return weights / torch.where(total > 0, total, torch.ones_like(total))
+
+
+class ZeroRows(Plain):
+    """With the attention of 03: zeros for a query that may attend to nothing."""
+
+    def after(self, weights, mask):
+        return weights.masked_fill(~mask, 0.0)
+
+
+class WeightsAsProperty(Plain):
+    @property
+    def weights(self):
+        return self.kept
+
+    @weights.setter
+    def weights(self, value):
+        self.kept = value
+
+
 class NoScale(Plain):
     def scale(self):
         return 1.0
@@ -293,6 +343,11 @@ class MaskAfter(Plain):
 class MaskTiny(Plain):
     def mask(self, scores, mask):
         return scores.masked_fill(mask == 0, 1e-9)
+
+
+class MaskWeak(Plain):
+    def mask(self, scores, mask):
+        return scores.masked_fill(~mask, -1e4)
 
 
 class AcceptsThree(Plain):
@@ -385,6 +440,136 @@ class KeepsNothing(Plain):
         return heads
 
 
+class KeepsElsewhere(Plain):
+    def __init__(self, d_model, n_heads, dropout=0.0):
+        super().__init__(d_model, n_heads, dropout)
+        self.weights = None
+
+    def attend(self, q, k, v, mask):
+        heads = super().attend(q, k, v, mask)
+        self.attention_weights, self.weights = self.weights, None
+        return heads
+
+
+class DropsShareKept(Plain):
+    def __init__(self, d_model, n_heads, dropout=0.0):
+        super().__init__(d_model, n_heads, 1 - dropout if dropout else 0.0)
+
+
+class DropsTenth(Plain):
+    def __init__(self, d_model, n_heads, dropout=0.0):
+        super().__init__(d_model, n_heads, 0.1 if dropout else 0.0)
+
+
+class DropsScores(Plain):
+    def attend(self, q, k, v, mask):
+        p, self.drop.p = self.drop.p, 0.0
+        self.p = p
+        heads = super().attend(q, k, v, mask)
+        self.drop.p = p
+        return heads
+
+    def softmax(self, scores):
+        return F.dropout(scores, self.p, self.training).softmax(dim=-1)
+
+
+class DropsQueries(Plain):
+    def attend(self, q, k, v, mask):
+        p, self.drop.p = self.drop.p, 0.0
+        heads = super().attend(F.dropout(q, p, self.training), k, v, mask)
+        self.drop.p = p
+        return heads
+
+
+class OwnDrop(Plain):
+    """Dropout by hand, inverted as nn.Dropout does it."""
+
+    def __init__(self, d_model, n_heads, dropout=0.0):
+        super().__init__(d_model, n_heads, dropout)
+        self.p = dropout
+
+    def drop(self, weights):
+        return weights * (torch.rand_like(weights) >= self.p) / (1 - self.p) if self.training else weights
+
+
+class DropsWithoutScale(OwnDrop):
+    def drop(self, weights):
+        return weights * (torch.rand_like(weights) >= self.p) if self.training else weights
+
+
+class DropsAndRenormalises(OwnDrop):
+    def drop(self, weights):
+        weights = F.dropout(weights, self.p, self.training)
+        return weights / weights.sum(-1, keepdim=True).clamp_min(1e-9)
+
+
+class DropsHeads(OwnDrop):
+    def drop(self, weights):
+        return F.dropout2d(weights, self.p, self.training)
+
+
+class DropsAlikeInHeads(OwnDrop):
+    def drop(self, weights):
+        return weights * F.dropout(torch.ones_like(weights[:, :1]), self.p, self.training)
+
+
+class DropsOutputToo(Plain):
+    def forward(self, query, key, value, mask=None):
+        return self.drop(super().forward(query, key, value, mask))
+
+
+class ScaleHeads(Plain):
+    def scale(self):
+        return math.sqrt(self.h)
+
+
+class SequenceFirst(Plain):
+    def forward(self, query, key, value, mask=None):
+        turned = (x.transpose(0, 1) for x in (query, key, value))
+        return super().forward(*turned, mask).transpose(0, 1)
+
+
+class QueriesFromKey(Plain):
+    def project(self, query, key, value):
+        return super().project(key, query, value)
+
+
+class ValuesFromQuery(Plain):
+    def project(self, query, key, value):
+        return super().project(query, key, query)
+
+
+class ReluProjections(Plain):
+    def project(self, query, key, value):
+        return [x.relu() for x in super().project(query, key, value)]
+
+
+class ValueTwice(Plain):
+    def project(self, query, key, value):
+        q, k, _ = super().project(query, key, value)
+        return q, k, self.v_proj(self.k_proj(value))
+
+
+class OutTwice(Plain):
+    def merge(self, x):
+        return self.out(super().merge(x))
+
+
+class CausalAlways(Plain):
+    def attend(self, q, k, v, mask):
+        past = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
+        return super().attend(q, k, v, past if mask is None else past & mask)
+
+
+class MaskRepeated(Plain):
+    """Batch and heads are one axis, as in older code; the mask is repeated in the wrong order."""
+
+    def attend(self, q, k, v, mask):
+        if mask is not None and mask.dim() == 4:
+            mask = mask.squeeze(1).repeat(self.h, 1, 1).unflatten(0, (len(q), self.h))
+        return super().attend(q, k, v, mask)
+
+
 class Residual(Plain):
     def forward(self, query, key, value, mask=None):
         return query + super().forward(query, key, value, mask)
@@ -393,6 +578,11 @@ class Residual(Plain):
 class Tuple(Plain):
     def forward(self, query, key, value, mask=None):
         return super().forward(query, key, value, mask), self.weights
+
+
+class Squeezes(Plain):
+    def forward(self, query, key, value, mask=None):
+        return super().forward(query, key, value, mask).squeeze()
 
 
 class Library(nn.Module):
@@ -407,7 +597,16 @@ class Library(nn.Module):
 RIGHT = {
     "split_heads": [split_loop, split_chunk, split_permute, split_unflatten],
     "merge_heads": [merge_cat, merge_permute, merge_einsum, merge_loop],
-    "MultiHeadAttention": [Plain, FusedEinsum, PerHead, Convolutions],
+    "MultiHeadAttention": [
+        Plain,
+        FusedEinsum,
+        PerHead,
+        Convolutions,
+        Renormalised,
+        ZeroRows,
+        WeightsAsProperty,
+        OwnDrop,
+    ],
 }
 
 WRONG = {
@@ -421,6 +620,9 @@ WRONG = {
         (split_width, "heads_and_width_exchanged"),
         (split_truncates, "no_error"),
         (split_contiguous_only, "needs_contiguous_input"),
+        (split_positions, "cut_along_positions"),
+        (lambda x, n_heads: split_unflatten(x, n_heads).transpose(2, 3), "width_before_positions"),
+        (split_detached, "gradient_cut_off"),
     ],
     "merge_heads": [
         (lambda x: x.reshape(x.shape[0], x.shape[2], -1), "view_without_transpose"),
@@ -431,6 +633,13 @@ WRONG = {
         (lambda x: torch.cat(list(x.unbind(1))[::-1], -1), "heads_reversed"),
         (lambda x: x.transpose(1, 3).flatten(2), "width_and_positions_exchanged"),
         (lambda x: torch.cat(list(x.unbind(1)), dim=1), "joined_along_positions"),
+        (lambda x: x.amax(1), "heads_maximum"),
+        (lambda x: x[:, 0], "one_head_only"),
+        (lambda x: x.permute(2, 0, 1, 3).flatten(2), "positions_first"),
+        (lambda x: x.transpose(2, 3).reshape(x.shape[0], x.shape[2], -1), "head_transposed"),
+        (lambda x: x.transpose(1, 2).view(x.shape[0], x.shape[2], -1), "view_after_transpose"),
+        (merge_squeeze, "drops_axes_of_size_1"),
+        (merge_numpy, "gradient_cut_off"),
     ],
     "MultiHeadAttention": [
         (NoScale, "no_scale"),
@@ -445,6 +654,7 @@ WRONG = {
         (MaskInverted, "mask_inverted"),
         (MaskAfter, "mask_after_softmax"),
         (MaskTiny, "mask_fill_near_zero"),
+        (MaskWeak, "mask_fill_too_weak"),
         (AcceptsThree, "accepts_mask_of_three_dimensions"),
         (Shared, "shared_projection"),
         (NoOutput, "no_output_projection"),
@@ -457,8 +667,28 @@ WRONG = {
         (NeverDrops, "dropout_unused"),
         (KeepsDropped, "kept_weights_wrong"),
         (KeepsNothing, "weights_not_kept"),
+        (KeepsElsewhere, "weights_not_kept"),
+        (DropsShareKept, "dropout_share_kept"),
+        (DropsTenth, "dropout_wrong_rate"),
+        (DropsScores, "dropout_before_softmax"),
+        (DropsQueries, "dropout_before_softmax"),
+        (DropsWithoutScale, "dropout_not_rescaled"),
+        (DropsAndRenormalises, "dropout_renormalised"),
+        (DropsHeads, "dropout_not_independent"),
+        (DropsAlikeInHeads, "dropout_not_independent"),
+        (DropsOutputToo, "dropout_not_on_weights"),
+        (ScaleHeads, "scale_by_sqrt_heads"),
+        (SequenceFirst, "sequence_first"),
+        (QueriesFromKey, "queries_from_key"),
+        (ValuesFromQuery, "values_from_query"),
+        (ReluProjections, "relu_on_projections"),
+        (ValueTwice, "value_projected_twice"),
+        (OutTwice, "output_projected_twice"),
+        (CausalAlways, "causal_always"),
+        (MaskRepeated, "mask_of_other_samples"),
         (Residual, "residual_inside"),
         (Tuple, "returns_tuple"),
+        (Squeezes, "drops_axes_of_size_1"),
         (Library, "not_allowed"),
     ],
 }

@@ -192,6 +192,27 @@ def table_even_width(n, d):
     return table_exp_log(n, d + d % 2)[:, :d]
 
 
+def table_from_pair_one(n, d):
+    return _pe(n, d, 10000.0 ** (-(torch.arange(0, d, 2).float() + 2) / d))
+
+
+def table_512(n, d):
+    return _pe(n, d, 10000.0 ** (-torch.arange(0, d, 2).float() / 512))
+
+
+def table_half_positions(n, d):
+    angle = torch.arange(n).half().float()[:, None] * 10000.0 ** (-torch.arange(0, d, 2).float() / d)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)[:, :d]
+
+
+def table_thousand(n, d):
+    return table_exp_log(1000, d)[torch.arange(n) % 1000]
+
+
+def table_arguments(d, n):
+    return table_exp_log(n, d)
+
+
 # -- PositionalEncoding ----------------------------------------------------------------------------------------------
 
 
@@ -252,6 +273,115 @@ class EncodingOnTheFly(nn.Module):
             keep = torch.rand_like(y) >= self.dropout
             y = y * keep / (1 - self.dropout)
         return y
+
+
+class EncodingMovesItself(EncodingBuffer):
+    """A plain attribute that is moved at each call, and by .to()."""
+
+    def __init__(self, d_model, max_len=5000, dropout=0.0):
+        nn.Module.__init__(self)
+        self.dropout = nn.Dropout(dropout)
+        self.pe = table_exp_log(max_len, d_model)[None]
+
+    def _apply(self, fn, *args, **kwargs):
+        self.pe = fn(self.pe)
+        return super()._apply(fn, *args, **kwargs)
+
+    def forward(self, x):
+        self.pe = self.pe.to(x)
+        return super().forward(x)
+
+
+class EncodingLookup(EncodingBuffer):
+    def forward(self, x):
+        if x.size(1) > self.pe.size(1):
+            raise ValueError("too long")
+        rows = F.embedding(torch.arange(x.shape[1], device=x.device), self.pe[0])
+        return self.dropout(x + rows.expand_as(x))
+
+
+class EncodingNewTensor(nn.Module):
+    def __init__(self, d_model, max_len=5000, dropout=0.0):
+        super().__init__()
+        self.rows, self.dropout = table_exp_log(max_len, d_model).tolist(), nn.Dropout(dropout)
+
+    def forward(self, x):
+        if x.shape[1] > len(self.rows):
+            raise ValueError("too long")
+        return self.dropout(x + x.new_tensor(self.rows[: x.shape[1]]))
+
+
+class EncodingInDictionary(EncodingBuffer):
+    def __init__(self, d_model, max_len=5000, dropout=0.0):
+        nn.Module.__init__(self)
+        self.dropout = nn.Dropout(dropout)
+        self.tables = {"sinusoidal": table_exp_log(max_len, d_model)[None]}
+
+    @property
+    def pe(self):
+        return self.tables["sinusoidal"]
+
+
+class EncodingFromNumpy(EncodingInDictionary):
+    def __init__(self, d_model, max_len=5000, dropout=0.0):
+        nn.Module.__init__(self)
+        self.dropout, self.array = nn.Dropout(dropout), table_exp_log(max_len, d_model)[None].numpy()
+
+    @property
+    def pe(self):
+        return torch.from_numpy(self.array)
+
+
+class EncodingOnTheCPU(EncodingOnTheFly):
+    def forward(self, x):
+        if x.shape[1] > self.max_len:
+            raise ValueError("sequence longer than max_len")
+        return F.dropout(x + table_exp_log(x.shape[1], self.d_model), self.dropout, self.training)
+
+
+class EncodingKeepShare(EncodingBuffer):
+    def __init__(self, d_model, max_len=5000, dropout=0.0):
+        super().__init__(d_model, max_len, 1 - dropout if dropout else 0.0)
+
+
+class EncodingDropsHalf(EncodingBuffer):
+    def __init__(self, d_model, max_len=5000, dropout=0.0):
+        super().__init__(d_model, max_len, 0.5 if dropout else 0.0)
+
+
+class EncodingNotRescaled(EncodingBuffer):
+    def __init__(self, d_model, max_len=5000, dropout=0.0):
+        super().__init__(d_model, max_len)
+        self.p = dropout
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y * (torch.rand_like(y) >= self.p) if self.training else y
+
+
+class EncodingExchanged(EncodingBuffer):
+    def __init__(self, max_len, d_model=512, dropout=0.0):
+        super().__init__(d_model, max_len, dropout)
+
+
+class EncodingGoesOn(EncodingBuffer):
+    start = 0
+
+    def forward(self, x):
+        rows = self.pe[:, self.start : self.start + x.size(1)]
+        if rows.size(1) < x.size(1):
+            if x.size(1) > self.pe.size(1):
+                raise ValueError("too long")
+            rows = self.pe[:, : x.size(1)]
+        self.start += x.size(1)
+        return self.dropout(x + rows)
+
+
+class EncodingBackwards(EncodingBuffer):
+    def forward(self, x):
+        if x.size(1) > self.pe.size(1):
+            raise ValueError("too long")
+        return self.dropout(x + self.pe[:, : x.size(1)].flip(1))
 
 
 class EncodingParameter(EncodingBuffer):
@@ -449,6 +579,26 @@ class LearnedTransposed(nn.Module):
             raise ValueError(f"at most {limit} positions")
         one_hot = torch.eye(limit, dtype=x.dtype)[: x.shape[1]]
         return x + torch.einsum("tl,dl->td", one_hot, self.columns)
+
+
+class LearnedZeros(LearnedParameter):
+    def __init__(self, max_len, d_model):
+        super().__init__(max_len, d_model)
+        self.pos = nn.Parameter(torch.zeros(1, max_len, d_model))
+
+
+class LearnedLarge(LearnedEmbedding):
+    def __init__(self, max_len, d_model):
+        super().__init__(max_len, d_model)
+        self.table.weight.data.mul_(100)
+
+
+class LearnedNotANumber(LearnedEmbedding):
+    """As torch.empty may be."""
+
+    def __init__(self, max_len, d_model):
+        super().__init__(max_len, d_model)
+        self.table.weight.data[3] = math.nan
 
 
 class LearnedNoError(LearnedEmbedding):
@@ -657,6 +807,38 @@ def rotary_other_default(x, positions, base=500000.0):
     return rotary_stack(x, positions, base)
 
 
+def rotary_pairs_from_one(x, positions, base=10000.0):
+    return rotary_stack(x, positions.double() * base ** (-2 / x.shape[-1]), base)
+
+
+def rotary_log10(x, positions, base=10000.0):
+    d = x.shape[-1]
+    angle = positions[:, None] * torch.exp(-torch.arange(0, d, 2) * math.log10(base) / d)
+    a, b = x[..., ::2], x[..., 1::2]
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
+
+
+def rotary_from_smallest(x, positions, base=10000.0):
+    return rotary_stack(x, positions - positions.min(), base)
+
+
+def rotary_by_sample(x, positions, base=10000.0):
+    d = x.shape[-1]
+    theta = base ** (-torch.arange(0, d, 2, dtype=x.dtype) / d)
+    angle = positions[: len(x), None, None, None].to(x.dtype) * theta
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack(
+        (a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()), dim=-1
+    ).flatten(-2)
+
+
+def rotary_guesses_axis(x, positions, base=10000.0):
+    if x.shape[1] == x.shape[2]:
+        return rotary_stack(x.transpose(1, 2), positions, base).transpose(1, 2)
+    return rotary_stack(x, positions, base)
+
+
 def rotary_in_place(x, positions, base=10000.0):
     angle = _angles(x, positions, base)
     a, b = x[..., ::2], x[..., 1::2]
@@ -698,8 +880,22 @@ RIGHT = {
         TableObject(),
         table_shifted_sine,
     ],
-    "PositionalEncoding": [EncodingBuffer, EncodingNumpy, EncodingEmbedding, EncodingOnTheFly],
-    "LearnedPositionalEmbedding": [LearnedEmbedding, LearnedParameter, LearnedList, LearnedTransposed],
+    "PositionalEncoding": [
+        EncodingBuffer,
+        EncodingNumpy,
+        EncodingEmbedding,
+        EncodingOnTheFly,
+        EncodingMovesItself,
+        EncodingLookup,
+        EncodingNewTensor,
+    ],
+    "LearnedPositionalEmbedding": [
+        LearnedEmbedding,
+        LearnedParameter,
+        LearnedList,
+        LearnedTransposed,
+        LearnedZeros,
+    ],
     "rotary_embedding": [rotary_stack, rotary_complex, rotary_matrices, RotaryObject()],
 }
 
@@ -725,6 +921,11 @@ WRONG = {
         (table_tensor2tensor, "exponent_to_one"),
         (table_base_1000, "base_1000"),
         (table_even_width, "odd_exponent_over_even_width"),
+        (table_from_pair_one, "exponent_from_one"),
+        (table_512, "exponent_over_512"),
+        (table_half_positions, None),
+        (table_thousand, None),
+        (table_arguments, "arguments_exchanged"),
     ],
     "PositionalEncoding": [
         (EncodingParameter, "table_is_parameter"),
@@ -749,6 +950,15 @@ WRONG = {
         (EncodingHalved, "exponent_halved"),
         (EncodingBlocks, "cosines_after_sines"),
         (EncodingDetaches, "gradient_cut_off"),
+        (EncodingInDictionary, "table_does_not_move"),
+        (EncodingFromNumpy, "table_does_not_move"),
+        (EncodingOnTheCPU, "table_does_not_move"),
+        (EncodingKeepShare, "dropout_share_kept"),
+        (EncodingDropsHalf, "dropout_wrong_rate"),
+        (EncodingNotRescaled, "dropout_not_rescaled"),
+        (EncodingExchanged, "arguments_exchanged"),
+        (EncodingGoesOn, "keeps_state"),
+        (EncodingBackwards, "rows_backwards"),
     ],
     "LearnedPositionalEmbedding": [
         (LearnedNoError, "wrong_error_beyond_max_len"),
@@ -764,6 +974,8 @@ WRONG = {
         (LearnedInPlace, "changes_its_input"),
         (LearnedDetached, "no_gradient_to_table"),
         (LearnedSum, "x_scaled"),
+        (LearnedLarge, "starts_too_large"),
+        (LearnedNotANumber, "starts_too_large"),
     ],
     "rotary_embedding": [
         (rotary_halves, "halves"),
@@ -781,5 +993,10 @@ WRONG = {
         (rotary_adds, "added"),
         (rotary_numpy, "gradient_cut_off"),
         (rotary_one_angle, "one_frequency"),
+        (rotary_pairs_from_one, "exponent_from_one"),
+        (rotary_log10, "base_logarithm_of_ten"),
+        (rotary_from_smallest, "positions_from_smallest"),
+        (rotary_by_sample, "positions_of_the_sample"),
+        (rotary_guesses_axis, None),
     ],
 }
