@@ -17,7 +17,7 @@ def greedy_decode(
     """Append the most likely token again and again, for a whole batch.
 
     model(src, tgt) gives logits (B, T, V). Returns ids (B, ≤ max_len) that start with bos; after its eos a
-    row holds pad. max_len counts bos; stops early when every row has ended. Runs in eval mode without
+    row holds pad. max_len counts bos; it may stop early when every row has ended. Runs in eval mode without
     gradient, and afterwards the model is in the mode it was in.
     """
     modes = [(module, module.training) for module in model.modules()]
@@ -54,8 +54,7 @@ def beam_search(
     `beam_size` extensions by summed log-probability; those that end in eos leave the beam for a pool of
     finished ones (they free no slot for worse ones in that step), the others live on. Stop when none lives
     or max_len is reached; unfinished ones join the pool at max_len; the best score in the pool wins.
-    Ties go to the extension of the better prefix, then to the smaller id, and in the pool to the one
-    that entered first. Runs in eval mode without gradient; afterwards the model is in the mode it was in.
+    Ties may go either way. Runs without gradient; afterwards the model is in the mode it was in.
 
     Source: Vaswani et al. (2017), section 6.1; length penalty in its simplest form.
     """
@@ -69,7 +68,7 @@ def beam_search(
             logits = model(src.expand(len(live), -1), tgt)[:, -1]  # (n, V)
             sums = torch.tensor([[total] for _, total in live], dtype=torch.float64)  # (n, 1)
             sums = sums + logits.log_softmax(dim=-1).cpu().double()  # (n, V)
-            best = sums.flatten().sort(descending=True, stable=True)
+            best = sums.flatten().sort(descending=True, stable=True)  # ties: the better prefix, the smaller id
             kept, live = live, []
             for total, place in zip(best.values[:beam_size], best.indices[:beam_size], strict=True):
                 prefix, token = divmod(int(place), sums.size(1))

@@ -28,7 +28,7 @@ def error_rates(
     `references` holds, for each hypothesis, a list of token lists that count as right. Token rate: the edit
     distances to the closest reference, summed, divided by the summed lengths of those references (ties:
     the first one). Sequence rate: the share of hypotheses that equal none of their references.
-    Raises ValueError when `hypotheses` and `references` differ in length.
+    `hypotheses` and `references` have the same length.
     """
     errors = tokens = wrong = 0
     for hypothesis, alternatives in zip(hypotheses, references, strict=True):
@@ -47,7 +47,7 @@ def corpus_bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequen
     number of n-grams that the reference has too (each at most as often as there), divided by the number
     of n-grams, both summed over the corpus. The penalty is exp(1 − r/c) when the hypotheses together (c
     tokens) are shorter than the references (r tokens), else 1. No smoothing: 0 when some order has no
-    match. Raises ValueError when the two lists differ in length.
+    match. The two lists have the same length.
 
     Source: Papineni et al. (2002), "BLEU", section 2.3.
     """
