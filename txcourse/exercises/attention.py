@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
+from txcourse.checking.compare import difference
 from txcourse.solutions import attention as solutions
 
 # -- the reference with switches -------------------------------------------------------------------------------------
@@ -60,9 +61,14 @@ MASK = (
     Mistake("mask_fill_too_weak", "mask", "Forbidden scores get a number that is not negative enough (such as -1e4): large scores reach it."),
     Mistake("mask_on_values", "mask", "Your mask does not touch the scores: it zeroes values of forbidden keys, which still take their weight."),
 )  # fmt: skip
+OTHER_AXES = (
+    Mistake("softmax_over_axis_1", "softmax", "Your softmax runs over axis 1 (so does F.softmax without `dim`, for four axes): those are the heads; it goes over the keys, the last axis."),
+    Mistake("softmax_over_axis_0", "softmax", "Your softmax runs over axis 0, the batch; it goes over the keys, the last axis."),
+)  # fmt: skip
 FULL_ROW = (
     Mistake("full_row_nan", "full_row", "A row in which every key is forbidden gives NaN; it should give zero weights and a zero output."),
     Mistake("full_row_uniform", "full_row", "A row in which every key is forbidden gives the mean of the values; it should give zeros."),
+    Mistake("full_row_weights_kept", "full_row", "A row in which every key is forbidden gives an output of zeros, but the weights that are returned are not zero there."),
 )  # fmt: skip
 OTHER = (
     Mistake("key_reshaped", "key", "The keys are reshaped where a transpose is meant: the shape fits, the numbers are shuffled."),
@@ -107,7 +113,9 @@ def attend(on: frozenset[str]) -> Callable[..., tuple[Tensor, Tensor]]:
             scores = scores + mask
         else:
             scores = scores.masked_fill(~mask, -math.inf if fill is None else fill)
-        axis = -2 if "softmax_over_queries" in on else -1
+        axes = {"softmax_over_queries": -2, "softmax_over_axis_1": 1, "softmax_over_axis_0": 0}
+        axis = next((a for name, a in axes.items() if name in on), -1)
+        full: Tensor | None = None  # where nothing is allowed
         if "no_softmax" in on:
             weights = scores.masked_fill(scores == -math.inf, 0.0)
         elif "not_normalised" in on:
@@ -123,7 +131,7 @@ def attend(on: frozenset[str]) -> Callable[..., tuple[Tensor, Tensor]]:
                 weights = weights.masked_fill(full, math.nan)
             if "full_row_uniform" in on:
                 weights = weights.masked_fill(full, 1 / weights.shape[axis])
-        if "mask_after_softmax" in on and mask is not None:
+        if {"mask_after_softmax", "zeroed_after"} & on and mask is not None:
             weights = weights * mask
         if "scale_after_softmax" in on:
             weights = weights / root
@@ -134,6 +142,8 @@ def attend(on: frozenset[str]) -> Callable[..., tuple[Tensor, Tensor]]:
             if "output_not_weighted" in on
             else weights @ value
         )
+        if "full_row_weights_kept" in on and full is not None:
+            weights = weights.masked_fill(full, 1 / weights.shape[axis])
         if "returns_scores" in on:
             return output, raw if mask is None else scores
         if "returns_masked_late" in on:
@@ -208,7 +218,8 @@ def _one_key(c: Context) -> None:
 
 def _mask_shapes(c: Context) -> None:
     for i, shape in enumerate([(5, 7), (2, 1, 1, 7), (2, 1, 5, 7), (2, 3, 5, 7)]):
-        _expect_attention(c, *_inputs(c.seed), random_mask(c.seed + i, *shape))
+        # A mask behind the softmax and a division by sum + 1e-9 is right too, to 4 digits.
+        _expect_attention(c, *_inputs(c.seed), random_mask(c.seed + i, *shape), tolerance=1e-4)
 
 
 def _forbidden(c: Context) -> None:
@@ -227,7 +238,9 @@ def _forbidden(c: Context) -> None:
 
 
 def _large_scores(c: Context) -> None:
-    _expect_attention(c, *_large(c.seed))
+    _expect_attention(
+        c, *_large(c.seed), tolerance=5e-3
+    )  # float32 inside, a matter of taste, keeps 3 digits here
 
 
 def _full_row(c: Context) -> None:
@@ -240,7 +253,7 @@ def _full_row(c: Context) -> None:
         if not bool((row == 0).all()):
             text = "NaN" if row.isnan().any() else f"values such as {float(row.flatten()[0]):.3g}"
             raise Wrong(f"Query 2 may attend to no key: its {what} should be zeros, yours hold {text}.")
-    _expect_attention(c, query, key, value, mask)
+    _expect_attention(c, query, key, value, mask, tolerance=1e-4)
     _, grads = c.subject.gradients(query, key, value, mask, wrt=[0, 1, 2])
     if not all(bool(g.isfinite().all()) for g in grads):
         raise Wrong(
@@ -263,7 +276,8 @@ def _leading(c: Context) -> None:
 
 def _gradients(c: Context) -> None:
     args = (*_inputs(c.seed, torch.float64), random_mask(c.seed, 2, 1, 5, 7))
-    c.same_gradients(*args, wrt={"query": 0, "key": 1, "value": 2}, output=0)
+    wrt = {"query": 0, "key": 1, "value": 2}
+    c.same_gradients(*args, wrt=wrt, output=0, rtol=1e-4, atol=1e-5)  # as in _mask_shapes
 
 
 def unchanged(c: Context, *args: object) -> None:
@@ -288,7 +302,18 @@ def _dtype(c: Context) -> None:
             raise Wrong(
                 f"For float64 inputs the results should be float64; yours are {got.dtype}.", "wrong_dtype"
             )
-    _expect_attention(c, *inputs, tolerance=1e-10)
+    _expect_attention(c, *inputs, tolerance=1e-6)
+
+
+def _same_each_time(c: Context) -> None:
+    query, key, value = _inputs(c.seed)
+    first, second = (c.subject.call(query, key, value) for _ in range(2))
+    if difference(second, first) is not None:
+        raise Wrong(
+            "Two calls with the same inputs give different results: something in it is random. "
+            "(F.dropout drops in every call unless it is told training=False.)",
+            "random",
+        )
 
 
 # -- attention by loops ----------------------------------------------------------------------------------------------
@@ -302,13 +327,26 @@ def _arrays(seed: int, d_v: int = 6) -> tuple[np.ndarray, np.ndarray, np.ndarray
 _LOOPS = (
     Mistake("only_first_query", "rows", "Only query 0 gets an output: the return stands inside the loop over the queries."),
     Mistake("sum_not_reset", "rows", "The sums of one query go on into the next: start each query's output at 0."),
+    Mistake("only_last_value", "value", "Only the last key's value, times its weight, is in the output: each one overwrites the one before (= where += belongs)."),
+    Mistake("only_last_feature", "key", "The scores are products of the last features alone: each product overwrites the one before (= where += belongs)."),
+    Mistake("as_many_keys_as_queries", "keys", "Only the first T_q keys are used: the loop over the keys counts the queries."),
+    Mistake("last_key_missing", "keys", "The last key is left out."),
+    Mistake("earlier_keys_only", "keys", "Query i sees the keys 0 to i alone; here nothing is masked, it sees all of them."),
 )  # fmt: skip
 
 
 def _loops_variant(on: frozenset[str]) -> Callable[..., np.ndarray]:
     def by_loops(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
-        tensors = [torch.as_tensor(np.array(x, dtype=float)) for x in (query, key, value)]
-        output = attend(on)(*tensors)[0].numpy()
+        q, k, v = (torch.as_tensor(np.array(x, dtype=float)) for x in (query, key, value))
+        if {"as_many_keys_as_queries", "last_key_missing"} & on:
+            n = len(q) if "as_many_keys_as_queries" in on else len(k) - 1
+            k, v = k[:n], v[:n]
+        if "only_last_feature" in on:
+            q[:, :-1] = 0
+        mask = torch.ones(len(q), len(k), dtype=torch.bool).tril() if "earlier_keys_only" in on else None
+        if "only_last_value" in on:
+            v[:-1] = 0
+        output = attend(on)(q, k, v, mask)[0].numpy()
         if "only_first_query" in on:
             output[1:] = 0
         return output.cumsum(0) if "sum_not_reset" in on else output
@@ -351,9 +389,15 @@ _PADDING = (
     Mistake("not_broadcastable", "shape", "The shape is (B, T); it needs two axes of size 1, (B, 1, 1, T), to broadcast over heads and queries."),
     Mistake("three_axes", "shape", "The shape is (B, 1, T); one axis is missing: (B, 1, 1, T)."),
     Mistake("full_matrix", "shape", "The mask is repeated to (B, 1, T, T); (B, 1, 1, T) is asked for and broadcasts to that."),
+    Mistake("queries_hidden_too", "shape", "The rows of padding are hidden as well, (B, 1, T, T); only the keys are hidden, (B, 1, 1, T)."),
+    Mistake("axes_in_front", "shape", "The two axes of size 1 stand in front, (1, 1, B, T); they belong behind the batch, (B, 1, 1, T)."),
+    Mistake("axes_at_the_end", "shape", "The two axes of size 1 stand at the end, (B, T, 1, 1); they belong behind the batch, (B, 1, 1, T)."),
+    Mistake("false_from_first_padding_on", "where", "Everything behind the first padding is False; a real token is True wherever it stands."),
+    Mistake("first_by_count", "where", "The first n positions are True, n the number of real tokens; padding on the left or in the middle is then taken for real."),
     Mistake("pad_id_ignored", "pad", "The padding id is taken to be 0 whatever `pad_id` says."),
     Mistake("greater_than_pad", "pad", "Tokens are compared with > where != is meant: ids below pad_id are real tokens too."),
-    Mistake("numbers", "type", "The mask holds numbers; it should be boolean."),
+    Mistake("numbers", "type", "The mask holds floating-point numbers; it should be boolean."),
+    Mistake("integers", "type", "The mask holds the integers 0 and 1; it should be boolean."),
     Mistake("minus_infinity", "type", "The mask holds 0 and -inf, to be added; it should be boolean, True where a token is real."),
 )  # fmt: skip
 
@@ -362,9 +406,19 @@ def _padding_variant(on: frozenset[str]) -> Callable[..., Tensor]:
     def padding_mask(tokens: Tensor, pad_id: int = 0) -> Tensor:
         pad = 0 if "pad_id_ignored" in on else pad_id
         mask = tokens > pad if "greater_than_pad" in on else tokens != pad
+        if "false_from_first_padding_on" in on:
+            mask = mask.cumprod(1).bool()
+        elif "first_by_count" in on:
+            mask = torch.arange(tokens.shape[1]) < mask.sum(1, keepdim=True)
         if "inverted" in on:
             mask = ~mask
-        if "query_axis" in on:
+        if "queries_hidden_too" in on:
+            mask = mask[:, None, :, None] & mask[:, None, None, :]
+        elif "axes_in_front" in on:
+            mask = mask[None, None]
+        elif "axes_at_the_end" in on:
+            mask = mask[:, :, None, None]
+        elif "query_axis" in on:
             mask = mask[:, None, :, None]
         elif "three_axes" in on:
             mask = mask[:, None, :]
@@ -374,6 +428,8 @@ def _padding_variant(on: frozenset[str]) -> Callable[..., Tensor]:
             mask = mask[:, None, None, :]
         if "numbers" in on:
             return mask.float()
+        if "integers" in on:
+            return mask.long()
         if "minus_infinity" in on:
             return torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
         return mask
@@ -385,6 +441,13 @@ def _tokens(seed: int, pad_id: int) -> Tensor:
     tokens = torch.randint(0, 9, (2, 5), generator=torch.Generator().manual_seed(seed))
     tokens[tokens == pad_id] = 9
     tokens[0, 3:], tokens[1, 4:], tokens[1, 0] = pad_id, pad_id, 1 if pad_id else 4
+    return tokens
+
+
+def _scattered(seed: int, pad_id: int) -> Tensor:
+    """Tokens with padding on the left, and in the middle."""
+    tokens = torch.randint(1, 7, (3, 6), generator=torch.Generator().manual_seed(seed))
+    tokens[0, :2], tokens[1, 2], tokens[1, 5] = pad_id, pad_id, pad_id
     return tokens
 
 
@@ -402,6 +465,12 @@ def _padding_other_id(c: Context) -> None:
     c.same(_tokens(c.seed, 7), 7, what="the mask for pad_id = 7", axes="batch head query key")
 
 
+def _padding_anywhere(c: Context) -> None:
+    for pad_id in (0, 7):
+        what = "the mask for padding on the left and in the middle"
+        c.same(_scattered(c.seed, pad_id), pad_id, what=what, axes="batch head query key")
+
+
 def _padding_type(c: Context) -> None:
     _boolean(c, _tokens(c.seed, 0))
 
@@ -412,7 +481,8 @@ _CAUSAL = (
     Mistake("one_too_many", "diagonal", "Each position also sees the next one: the diagonal is off by one."),
     Mistake("inverted", "polarity", "True and False are exchanged: True means that a position may be attended to."),
     Mistake("everything", "triangle", "Every position sees every other: nothing is hidden."),
-    Mistake("numbers", "type", "The mask holds numbers; it should be boolean."),
+    Mistake("numbers", "type", "The mask holds floating-point numbers; it should be boolean."),
+    Mistake("integers", "type", "The mask holds the integers 0 and 1; it should be boolean."),
     Mistake("minus_infinity", "type", "The mask holds 0 and -inf, to be added; it should be boolean, True on and below the diagonal."),
     Mistake("extra_axes", "shape", "The mask has axes of size 1 in front; (T, T) is asked for."),
 )  # fmt: skip
@@ -430,6 +500,8 @@ def _causal_variant(on: frozenset[str]) -> Callable[..., Tensor]:
             mask = mask[None, None]
         if "numbers" in on:
             return mask.float()
+        if "integers" in on:
+            return mask.long()
         if "minus_infinity" in on:
             return torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
         return mask
@@ -491,6 +563,7 @@ EXERCISES = (
         ),
         reference=solutions.scaled_dot_product_attention,
         tests=(
+            Test("same_each_time", "gives the same result each time", _same_each_time),
             Test("values", "equals softmax(QKᵀ/√d_k)V without a mask", _unmasked),
             Test("one_key", "with one key returns its value with weight 1", _one_key),
             Test(
@@ -513,8 +586,9 @@ EXERCISES = (
             ),
             Test("dtype", "works in double precision", _dtype, crash="fixed_dtype"),
         ),
-        mistakes=(*SCALE, *SOFTMAX, *MASK, *FULL_ROW, *OTHER),
+        mistakes=(*SCALE, *SOFTMAX, *OTHER_AXES, *MASK, *FULL_ROW, *OTHER),
         variant=attend,
+        neutral=("zeroed_after",),  # weights * mask behind the softmax, besides
         probes=_sdpa_probes,
         not_allowed=(
             "F.scaled_dot_product_attention",
@@ -536,11 +610,16 @@ EXERCISES = (
         tests=(
             Test("values", "is True exactly at real tokens, with shape (B, 1, 1, T)", _padding_values),
             Test("pad_id", "uses the pad_id it is given", _padding_other_id),
+            Test("anywhere", "is False at padding wherever it stands", _padding_anywhere),
             Test("boolean", "is boolean", _padding_type),
         ),
         mistakes=_PADDING,
         variant=_padding_variant,
-        probes=lambda seed: [Probe((_tokens(seed, 0),)), Probe((_tokens(seed, 7), 7))],
+        probes=lambda seed: [
+            Probe((_tokens(seed, 0),)),
+            Probe((_tokens(seed, 7), 7)),
+            Probe((_scattered(seed, 0),)),
+        ],
     ),
     _exercise(
         name="causal_mask",

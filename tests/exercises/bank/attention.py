@@ -103,6 +103,46 @@ def loops_first_row(query, key, value):
         return out
 
 
+def loops_online(query, key, value):
+    out = np.zeros((len(query), value.shape[1]))
+    for i, q in enumerate(query):
+        top, total = -np.inf, 0.0
+        for k, v in zip(key, value, strict=True):
+            score = q @ k / np.sqrt(q.size)
+            new = max(top, score)
+            shrink = np.exp(top - new)
+            total = total * shrink + np.exp(score - new)
+            out[i] = out[i] * shrink + np.exp(score - new) * v
+            top = new
+        out[i] /= total
+    return out
+
+
+def loops_guarded_sum(query, key, value):
+    s = query @ key.T / np.sqrt(query.shape[1])
+    w = np.exp(s - s.max(1, keepdims=True))
+    return w / (w.sum(1, keepdims=True) + 1e-9) @ value
+
+
+def _loops(keys=None, add_scores=True, add_values=True):
+    def attention_by_loops(query, key, value):
+        out = np.zeros((len(query), value.shape[1]))
+        for i in range(len(query)):
+            n = len(key) if keys is None else keys(i, query, key)
+            s = np.zeros(n)
+            for j in range(n):
+                for c in range(query.shape[1]):
+                    s[j] = query[i, c] * key[j, c] + (s[j] if add_scores else 0)
+                s[j] /= math.sqrt(query.shape[1])
+            w = np.exp(s - s.max())
+            w /= w.sum()
+            for j in range(n):
+                out[i] = w[j] * value[j] + (out[i] if add_values else 0)
+        return out
+
+    return attention_by_loops
+
+
 # -- scaled_dot_product_attention ------------------------------------------------------------------------------------
 
 
@@ -223,6 +263,63 @@ def sdpa_nan_to_num(query, key, value, mask=None):
     return weights @ value, weights
 
 
+def sdpa_renormalised_eps(query, key, value, mask=None):
+    weights = (query @ key.mT / math.sqrt(query.size(-1))).softmax(-1)
+    if mask is not None:
+        weights = weights * mask / ((weights * mask).sum(-1, keepdim=True) + 1e-9)
+    return weights @ value, weights
+
+
+def sdpa_softmax_in_float32(query, key, value, mask=None):
+    scores = query @ key.transpose(-2, -1) * query.size(-1) ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    if mask is not None:
+        weights = weights * mask
+    return weights @ value, weights
+
+
+def sdpa_scaled_late(query, key, value, mask=None):
+    """Weak fill before the scale, zeros behind the softmax."""
+    scores = query @ key.transpose(-2, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e4)
+    weights = (scores / math.sqrt(query.size(-1))).softmax(-1)
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0.0)
+    return weights @ value, weights
+
+
+def sdpa_multiplies_twice(query, key, value, mask=None):
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    weights = (scores if mask is None else scores * mask).softmax(-1)
+    if mask is not None:
+        weights = weights * mask
+    return weights @ value, weights
+
+
+def sdpa_dropout(query, key, value, mask=None):
+    output, weights = sdpa_big_negative(query, key, value, mask)
+    weights = F.dropout(weights, 0.1)
+    return weights @ value, weights
+
+
+def sdpa_no_dim(query, key, value, mask=None):
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    weights = F.softmax(scores)
+    if mask is not None:
+        weights = weights * mask
+    return weights @ value, weights
+
+
+def sdpa_full_output_only(query, key, value, mask=None):
+    output, weights = _sdpa(tidy=False)(query, key, value, mask)
+    if mask is not None:
+        output = output * mask.any(-1, keepdim=True)
+    return output, weights
+
+
 # -- masks -----------------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +340,24 @@ def pad_numpy(tokens, pad_id=0, **_):
     return torch.from_numpy((tokens.numpy() != pad_id)[:, np.newaxis, np.newaxis])
 
 
+def pad_stacked(tokens, pad_id=0):
+    return torch.stack([(row != pad_id).reshape(1, 1, -1) for row in tokens.unbind(0)])
+
+
+def pad_until_first(tokens, pad_id=0):
+    return ((tokens == pad_id).cumsum(1) == 0)[:, None, None]
+
+
+def pad_by_length(tokens, pad_id=0):
+    lengths = (tokens != pad_id).sum(1, keepdim=True)
+    return (torch.arange(tokens.shape[1]) < lengths)[:, None, None]
+
+
+def pad_both_axes(tokens, pad_id=0):
+    real = tokens != pad_id
+    return real[:, None, :, None] & real[:, None, None, :]
+
+
 def causal_triu(length):
     return ~torch.triu(torch.ones((length, length), dtype=torch.bool), diagonal=1)
 
@@ -261,7 +376,15 @@ def causal_numpy(length):
 
 
 RIGHT = {
-    "attention_by_loops": [loops_matrix, loops_lists, loops_einsum, LoopsCallable()],
+    "attention_by_loops": [
+        loops_matrix,
+        loops_lists,
+        loops_einsum,
+        LoopsCallable(),
+        loops_online,
+        loops_guarded_sum,
+        _loops(),
+    ],
     "scaled_dot_product_attention": [
         sdpa_inf,
         sdpa_big_negative,
@@ -270,8 +393,10 @@ RIGHT = {
         _sdpa(),
         _sdpa(fill=-1e20),
         sdpa_nan_to_num,
+        sdpa_renormalised_eps,
+        sdpa_softmax_in_float32,
     ],
-    "padding_mask": [pad_view, pad_not, pad_loop, pad_numpy],
+    "padding_mask": [pad_view, pad_not, pad_loop, pad_numpy, pad_stacked],
     "causal_mask": [causal_triu, causal_arange, causal_loop, causal_numpy],
 }
 
@@ -286,6 +411,11 @@ WRONG = {
         (loops_linear, "no_softmax"),
         (loops_in_place, "changes_its_input"),
         (loops_first_row, "only_first_query"),
+        (_loops(add_values=False), "only_last_value"),
+        (_loops(add_scores=False), "only_last_feature"),
+        (_loops(lambda i, query, key: len(query)), "as_many_keys_as_queries"),
+        (_loops(lambda i, query, key: len(key) - 1), "last_key_missing"),
+        (_loops(lambda i, query, key: i + 1), "earlier_keys_only"),
     ],
     "scaled_dot_product_attention": [
         (_sdpa(scale=lambda q, k, v: 1.0), "no_scale"),
@@ -308,6 +438,16 @@ WRONG = {
         (sdpa_detached, "no_gradient_to_query"),
         (sdpa_kernel, "not_allowed"),
         (sdpa_nan, "full_row_nan"),
+        (_sdpa(axis=1), "softmax_over_axis_1"),
+        (_sdpa(axis=0), "softmax_over_axis_0"),
+        (sdpa_no_dim, None),
+        (_sdpa(fill=-1e4), "mask_fill_too_weak"),
+        (_sdpa(fill=-1e-9), "mask_fill_near_zero"),
+        (_sdpa(fill=1e9), "mask_fill_positive"),
+        (sdpa_scaled_late, "mask_fill_too_weak"),
+        (sdpa_multiplies_twice, "mask_fill_near_zero"),
+        (sdpa_dropout, "random"),
+        (sdpa_full_output_only, "full_row_weights_kept"),
     ],
     "padding_mask": [
         (lambda tokens, pad_id=0: (tokens == pad_id)[:, None, None, :], "inverted"),
@@ -321,6 +461,13 @@ WRONG = {
             lambda tokens, pad_id=0: (tokens != pad_id)[:, None, None].expand(-1, 1, tokens.shape[1], -1),
             "full_matrix",
         ),
+        (lambda tokens, pad_id=0: (tokens != pad_id)[:, None, None].long(), "integers"),
+        (lambda tokens, pad_id=0: (tokens != pad_id)[:, None, None].byte(), "integers"),
+        (lambda tokens, pad_id=0: (tokens != pad_id)[None, None], "axes_in_front"),
+        (lambda tokens, pad_id=0: (tokens != pad_id)[:, :, None, None], "axes_at_the_end"),
+        (pad_until_first, "false_from_first_padding_on"),
+        (pad_by_length, "first_by_count"),
+        (pad_both_axes, "queries_hidden_too"),
     ],
     "causal_mask": [
         (lambda length: torch.ones(length, length).triu().bool(), "upper"),
@@ -331,5 +478,7 @@ WRONG = {
         (nn.Transformer.generate_square_subsequent_mask, "minus_infinity"),
         (lambda length: torch.ones(1, 1, length, length).tril().bool(), "extra_axes"),
         (lambda length: torch.ones(length, length).bool(), "everything"),
+        (lambda length: torch.ones(length, length, dtype=torch.long).tril(), "integers"),
+        (lambda length: torch.ones(length, length, dtype=torch.uint8).tril(), "integers"),
     ],
 }
