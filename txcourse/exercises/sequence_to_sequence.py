@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from txcourse.checking import Context, Exercise, Mistake, Probe, Test, Wrong
@@ -42,6 +43,7 @@ _RNN = (
     Mistake("tanh_of_each_part", "activation", "The tanh is taken of the two products one by one; it is taken of their sum."),
     Mistake("tanh_of_input_only", "activation", "The tanh acts on x w_xh alone; it acts on the whole sum."),
     Mistake("tanh_of_state_only", "activation", "The tanh acts on h w_hh alone; it acts on the whole sum."),
+    Mistake("relu_after_tanh", "activation", "There is a ReLU behind the tanh."),
     Mistake("softmax", "activation", "There is a softmax where the tanh belongs."),
     Mistake("bias_ignored", "bias", "The bias b is not added."),
     Mistake("bias_twice", "bias", "The bias b is added twice."),
@@ -56,6 +58,7 @@ _RNN = (
     Mistake("matrices_exchanged", "matrices", "w_xh and w_hh (or x and h) are exchanged."),
     Mistake("old_state_added", "state", "The old state is added to the new one; a plain cell replaces it."),
     Mistake("mean_with_old_state", "state", "The result is the mean of old and new state; a plain cell replaces it."),
+    Mistake("squeezes", "returns", "squeeze() removes every axis of size 1: for a batch of one the result is (d), it should be (1, d)."),
     Mistake("returns_two", "returns", "The state is returned twice, as PyTorch's layers do; return it once."),
 )  # fmt: skip
 
@@ -85,6 +88,7 @@ def _rnn_variant(on: frozenset[str]) -> Callable[..., Any]:
             "tanh_of_each_part": lambda: first.tanh() + second.tanh() + b,
             "tanh_of_input_only": lambda: first.tanh() + second + b,
             "tanh_of_state_only": lambda: first + second.tanh() + b,
+            "relu_after_tanh": lambda: (total + b).tanh().relu(),
             "softmax": lambda: (total + b).softmax(-1),
         }
         new = next((f for name, f in activations.items() if name in on), lambda: (total + b).tanh())()
@@ -92,6 +96,7 @@ def _rnn_variant(on: frozenset[str]) -> Callable[..., Any]:
             new = old + new
         elif "mean_with_old_state" in on:
             new = (old + new) / 2
+        new = new.squeeze() if "squeezes" in on else new
         return (new, new) if "returns_two" in on else new
 
     return rnn_cell
@@ -108,6 +113,7 @@ def _rnn_probes(seed: int) -> list[Probe]:
         Probe(_rnn_inputs(seed)),
         Probe(_rnn_inputs(seed + 1, 2, 4, 4)),
         Probe(_rnn_inputs(seed + 2, 4, 3, 6)),
+        Probe(_rnn_inputs(seed + 3, 1, 3, 4)),
     ]
 
 
@@ -152,6 +158,7 @@ _GRU = (
     Mistake("reset_missing", "reset", "The reset gate is not used."),
     Mistake("reset_on_input", "reset", "The reset gate multiplies the part of x; it multiplies the recurrent part."),
     Mistake("reset_on_everything", "reset", "The reset gate multiplies the whole sum; it multiplies the recurrent part alone."),
+    Mistake("reset_on_result", "reset", "The reset gate multiplies the new part behind its tanh; it multiplies the recurrent part inside."),
     Mistake("reset_inverted", "reset", "1 − r is used where r belongs."),
     Mistake("reset_on_old_state", "reset", "The reset gate multiplies the old state in the last line too."),
     Mistake("update_inverted", "update", "The roles of z and 1 − z are exchanged: this is the other convention, z n + (1 − z) h; here it is (1 − z) n + z h."),
@@ -164,6 +171,7 @@ _GRU = (
     Mistake("new_with_relu", "new", "The new part goes through a ReLU; it goes through a tanh."),
     Mistake("new_without_tanh", "new", "The new part lacks its tanh."),
     Mistake("gates_with_tanh", "gates", "The gates go through a tanh; they go through a sigmoid."),
+    Mistake("gates_with_hardsigmoid", "gates", "The gates go through a hardsigmoid, made of straight pieces; they go through a sigmoid."),
     Mistake("gates_without_sigmoid", "gates", "The gates lack their sigmoid."),
     Mistake("gates_from_x_only", "gates", "The gates depend on x alone; they depend on h as well."),
     Mistake("gates_from_h_only", "gates", "The gates depend on h alone; they depend on x as well."),
@@ -177,6 +185,7 @@ _GRU = (
     Mistake("b_ih_of_new_ignored", "bias", "b_in is not added in the new part."),
     Mistake("w_ih_not_transposed", "input_matrix", "x w_ih is computed; the gates are rows of w_ih, so it is x w_ihᵀ."),
     Mistake("blocks_of_w_hh_transposed", "state_matrix", "Each block of w_hh is used without the transpose: the formula is W h for a column, that is h Wᵀ for rows."),
+    Mistake("squeezes", "returns", "squeeze() removes every axis of size 1: for a batch of one the result is (d), it should be (1, d)."),
     Mistake("returns_two", "returns", "The state is returned twice, as PyTorch's layers do; return it once."),
 )  # fmt: skip
 
@@ -225,6 +234,8 @@ def _gru_variant(on: frozenset[str]) -> Callable[..., Any]:
             reset, update = h_r + j_r, h_z + j_z
         if "gates_with_tanh" in on:
             reset, update = reset.tanh(), update.tanh()
+        elif "gates_with_hardsigmoid" in on:
+            reset, update = F.hardsigmoid(reset), F.hardsigmoid(update)
         else:
             bare = {"gates_without_sigmoid", "reset_without_sigmoid"} & on
             reset = reset if bare else reset.sigmoid()
@@ -237,7 +248,7 @@ def _gru_variant(on: frozenset[str]) -> Callable[..., Any]:
             inside = x_n + i_n + _gru_parts(on, _state_product(on, reset, h, w_hh))[2] + j_n
         elif "reset_without_bias" in on:
             inside = x_n + i_n + reset * h_n + j_n
-        elif "reset_missing" in on:
+        elif {"reset_missing", "reset_on_result"} & on:
             inside = x_n + i_n + h_n + j_n
         elif "reset_on_input" in on:
             inside = reset * (x_n + i_n) + h_n + j_n
@@ -249,6 +260,7 @@ def _gru_variant(on: frozenset[str]) -> Callable[..., Any]:
             "new_without_tanh": lambda t: t,
         }
         new = next((f for name, f in functions.items() if name in on), torch.tanh)(inside)
+        new = reset * new if "reset_on_result" in on else new
         old = reset * h if "reset_on_old_state" in on else h
         z = reset if "update_as_reset" in on else update
         results = {
@@ -259,6 +271,7 @@ def _gru_variant(on: frozenset[str]) -> Callable[..., Any]:
             "both_times_update": z * new + z * old,
         }
         result = next((r for name, r in results.items() if name in on), (1 - z) * new + z * old)
+        result = result.squeeze() if "squeezes" in on else result
         return (result, result) if "returns_two" in on else result
 
     return gru_cell
@@ -280,6 +293,7 @@ def _gru_probes(seed: int) -> list[Probe]:
         Probe(_gru_inputs(seed)),
         Probe(_gru_inputs(seed + 1, 2, 4, 4)),
         Probe(_gru_inputs(seed + 2, 4, 3, 6)),
+        Probe(_gru_inputs(seed + 3, 1, 3, 4)),
     ]
 
 
@@ -330,6 +344,8 @@ _ATTENTION = (
     Mistake("not_normalised", "softmax", "The weights are exp(scores) without division by their sum."),
     Mistake("sigmoid", "softmax", "The weights are sigmoids of the scores; the softmax makes them sum to 1."),
     Mistake("softmax_twice", "softmax", "The softmax is applied twice."),
+    Mistake("hardmax", "softmax", "All of the weight goes to the largest score (argmax); the softmax gives every allowed position some."),
+    Mistake("scores_clamped", "softmax", "The scores are cut off at a bound (clamp), where low ones become equal; subtract the largest score instead."),
     Mistake("log_softmax", "softmax", "The weights are logarithms: log_softmax in place of softmax."),
     Mistake("mask_ignored", "mask", "The result does not depend on the mask."),
     Mistake("mask_inverted", "mask", "The mask works the wrong way round: True means that a position may be attended to."),
@@ -352,6 +368,7 @@ _ATTENTION = (
     Mistake("returns_scores", "returns", "The second result should be the weights after the softmax; yours are the scores."),
     Mistake("context_with_axis", "shape", "The context has an axis of size 1 too many: its shape is (B, d)."),
     Mistake("weights_with_axis", "shape", "The weights have an axis of size 1 too many: their shape is (B, T)."),
+    Mistake("weights_transposed", "shape", "The weights are (T, B); they should be (B, T)."),
     Mistake("both_with_axis", "shape", "Context and weights have an axis of size 1 too many: their shapes are (B, d) and (B, T)."),
 )  # fmt: skip
 
@@ -364,6 +381,8 @@ def _attend(on: frozenset[str], scores: Tensor, state: Tensor, states: Tensor, m
         "scaled_by_length": math.sqrt(states.shape[1]),
     }
     scores = scores / next((d for name, d in divisors.items() if name in on), 1.0)
+    if "scores_clamped" in on:
+        scores = scores.clamp(-50, 50)
     given = mask
     if mask is not None and "mask_inverted" in on:
         mask = ~mask
@@ -379,6 +398,8 @@ def _attend(on: frozenset[str], scores: Tensor, state: Tensor, states: Tensor, m
     weights = _weights(on, scores)
     if given is not None and "mask_after_softmax" in on:
         weights = weights * given
+    if mask is not None and "zeroed_after" in on:
+        weights = weights * mask
     if given is not None and "mask_on_states" in on:
         states = states * given[..., None]
     contexts: dict[str, Callable[[], Tensor]] = {
@@ -394,6 +415,8 @@ def _attend(on: frozenset[str], scores: Tensor, state: Tensor, states: Tensor, m
     )()
     if "mask_on_context_only" in on:
         weights = unmasked
+    if "weights_transposed" in on:
+        weights = weights.T
     if {"weights_with_axis", "both_with_axis"} & on:
         weights = weights[:, None]
     if {"context_with_axis", "both_with_axis"} & on:
@@ -416,6 +439,8 @@ def _weights(on: frozenset[str], scores: Tensor) -> Tensor:
         return scores.exp()
     if "sigmoid" in on:
         return scores.sigmoid()
+    if "hardmax" in on:
+        return F.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores)
     if "log_softmax" in on:
         return scores.log_softmax(-1)
     return scores.softmax(-1).softmax(-1) if "softmax_twice" in on else scores.softmax(-1)
@@ -426,6 +451,7 @@ _ADDITIVE = (
     Mistake("relu", "score", "There is a ReLU where the tanh belongs."),
     Mistake("sigmoid_inside", "score", "There is a sigmoid where the tanh belongs."),
     Mistake("tanh_of_score", "score", "The tanh is taken of the score, behind v; it is taken before the product with v."),
+    Mistake("v_inside_tanh", "score", "v is multiplied inside the tanh; it weights the hidden units behind it."),
     Mistake("parts_multiplied", "score", "The two parts are multiplied; they should be added."),
     Mistake("parts_subtracted", "score", "The part of the encoder states is subtracted; it should be added."),
     Mistake("state_ignored", "score", "The state has no influence on the weights: it is missing in the scores, or the tanh is taken of the two parts one by one, and what all positions share drops out of the softmax."),
@@ -433,7 +459,8 @@ _ADDITIVE = (
     Mistake("v_ignored", "v", "v is not used: the hidden units are added up with equal weight."),
     Mistake("hidden_mean", "v", "The mean over the hidden units is taken; it is their sum, weighted by v."),
     Mistake("matrices_exchanged", "matrices", "w_s and w_e are exchanged: w_s belongs to the state, w_e to the encoder states."),
-    Mistake("one_matrix", "matrices", "One matrix is used for both the state and the encoder states."),
+    Mistake("one_matrix", "matrices", "w_s is used for both the state and the encoder states; w_e belongs to these."),
+    Mistake("one_matrix_w_e", "matrices", "w_e is used for both the state and the encoder states; w_s belongs to the state."),
     Mistake("context_of_projected", "values", "The context is a sum of the projected encoder states; it is one of the states themselves."),
     Mistake("context_of_hidden", "values", "The context is a sum of the hidden units; it is one of the encoder states."),
 )  # fmt: skip
@@ -447,6 +474,8 @@ def _additive_variant(on: frozenset[str]) -> Callable[..., Any]:
             w_s, w_e = w_e, w_s
         elif "one_matrix" in on:
             w_e = w_s
+        elif "one_matrix_w_e" in on:
+            w_s = w_e
         first, second = (state @ w_s)[:, None], encoder_states @ w_e  # (B, 1, a), (B, T, a)
         if "state_ignored" in on:
             first = 0 * first
@@ -464,6 +493,8 @@ def _additive_variant(on: frozenset[str]) -> Callable[..., Any]:
         scores = (
             hidden.sum(-1) if "v_ignored" in on else hidden.mean(-1) if "hidden_mean" in on else hidden @ v
         )
+        if "v_inside_tanh" in on:
+            scores = (total * v).tanh().sum(-1)
         scores = scores.tanh() if "tanh_of_score" in on else scores
         states = (
             second
@@ -483,6 +514,7 @@ _DOT = (
     Mistake("distance", "score", "The scores are distances; they are dot products."),
     Mistake("score_negated", "score", "The scores have the wrong sign."),
     Mistake("states_with_themselves", "score", "The scores are the products of the encoder states with themselves; the state has no influence."),
+    Mistake("states_reshaped", "score", "The encoder states are reshaped where a transpose is meant: the shape fits, the numbers are shuffled."),
     Mistake("other_sample", "score", "State and encoder states of different samples are multiplied: the batch is in the wrong order."),
     Mistake("tanh_of_score", "score", "A tanh is taken of the scores; they are the dot products themselves."),
 )  # fmt: skip
@@ -501,6 +533,9 @@ def _dot_variant(on: frozenset[str]) -> Callable[..., Any]:
             scores = -scores
         elif "states_with_themselves" in on:
             scores = (encoder_states**2).sum(-1)
+        elif "states_reshaped" in on:
+            b, t, d = encoder_states.shape
+            scores = (state[:, None] @ encoder_states.reshape(b, d, t))[:, 0]
         elif "other_sample" in on:
             scores = (encoder_states @ state.flip(0)[..., None])[..., 0]
         elif "tanh_of_score" in on:
@@ -586,7 +621,7 @@ def _attention_tests(
             if isinstance(got, tuple | list) and len(got) == 2 and all(isinstance(g, Tensor) for g in got):
                 pairs = list(zip(got, want, strict=True))
                 squeezed = all(
-                    g.numel() == w.numel() and torch.allclose(g.flatten(), w.flatten(), atol=1e-5)
+                    g.shape in (w.shape, w.squeeze().shape) and torch.allclose(g.view_as(w), w, atol=1e-5)
                     for g, w in pairs
                 )
                 if squeezed and any(g.shape != w.shape for g, w in pairs):
@@ -742,6 +777,7 @@ EXERCISES = (
         ),
         mistakes=(*_ADDITIVE, *_ATTENTION),
         variant=_additive_variant,
+        neutral=("zeroed_after",),  # weights * mask behind the softmax, besides
         probes=_attention_probes(_additive_inputs, _additive_low),
     ),
     _exercise(
@@ -760,6 +796,7 @@ EXERCISES = (
         ),
         mistakes=(*_DOT, *_ATTENTION),
         variant=_dot_variant,
+        neutral=("zeroed_after",),
         probes=_attention_probes(_dot_inputs, _dot_low),
     ),
 )  # fmt: skip

@@ -90,6 +90,14 @@ def rnn_in_place(x, h, w_xh, w_hh, b):
     return h
 
 
+def rnn_squeezed(x, h, w_xh, w_hh, b):
+    return torch.tanh(x @ w_xh + h @ w_hh + b).squeeze()
+
+
+def rnn_relu_behind(x, h, w_xh, w_hh, b):
+    return torch.tanh(x @ w_xh + h @ w_hh + b).relu()
+
+
 def rnn_library(x, h, w_xh, w_hh, b):
     return torch.rnn_tanh_cell(x, h, w_xh.T, w_hh.T, b, torch.zeros_like(b))
 
@@ -177,6 +185,9 @@ gru_inverted = _gru(result=lambda n, z, h, r: z * n + (1 - z) * h)
 gru_no_update = _gru(result=lambda n, z, h, r: n)
 gru_both = _gru(result=lambda n, z, h, r: z * n + z * h)
 gru_tanh_gates = _gru(gates=torch.tanh)
+gru_reset_behind = _gru(new=lambda a, c, r, h, w, b: torch.tanh(a + c) * r)
+gru_hard_gates = _gru(gates=F.hardsigmoid)
+gru_squeezed = _gru(result=lambda n, z, h, r: ((1 - z) * n + z * h).squeeze())
 gru_raw_gates = _gru(gates=lambda t: t)
 
 
@@ -268,6 +279,22 @@ class AdditiveObject:
         return [(weights.unsqueeze(-1) * encoder_states).sum(1), weights]
 
 
+def _renormalised(scores, states, mask):
+    weights = scores.softmax(-1)
+    if mask is not None:
+        weights = weights * mask
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-9)
+    return torch.einsum("bt,btd->bd", weights, states), weights
+
+
+def additive_renormalised(state, encoder_states, w_s, w_e, v, mask=None):
+    return _renormalised(_scores(state, encoder_states, w_s, w_e, v), encoder_states, mask)
+
+
+def dot_renormalised(state, encoder_states, mask=None):
+    return _renormalised(_scores(state, encoder_states), encoder_states, mask)
+
+
 def dot_plain(state, encoder_states, mask=None):
     scores = torch.bmm(encoder_states, state.unsqueeze(2)).squeeze(2)
     if mask is not None:
@@ -354,6 +381,42 @@ def _after(scores, state, states, mask):
     return _sum(weights, states), weights
 
 
+def _weak_then_zeroed(scores, state, states, mask):
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e4)
+    weights = scores.softmax(-1)
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0)
+    return _sum(weights, states), weights
+
+
+def _multiplied_twice(scores, state, states, mask):
+    weights = (scores if mask is None else scores * mask).softmax(-1)
+    if mask is not None:
+        weights = weights * mask
+    return _sum(weights, states), weights
+
+
+def _hardmax(scores, state, states, mask):
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = F.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores)
+    return _sum(weights, states), weights
+
+
+def _turned(scores, state, states, mask):
+    context, weights = _finish(scores, states, mask)
+    return context, weights.T
+
+
+def _clamped(scores, state, states, mask):
+    e = scores.clamp(-50, 50).exp()
+    if mask is not None:
+        e = e * mask
+    weights = e / e.sum(-1, keepdim=True)
+    return _sum(weights, states), weights
+
+
 def _multiplied(scores, state, states, mask):
     weights = (scores if mask is None else scores * mask).softmax(-1)
     return _sum(weights, states), weights
@@ -416,6 +479,11 @@ def _detached(scores, state, states, mask):
 additive_scaled, dot_scaled = _wrong(lambda s, q, e, m: _finish(s / math.sqrt(q.shape[-1]), e, m))
 additive_batch, dot_batch = _wrong(lambda s, q, e, m: _finish(s, e, m, dim=0))
 additive_after, dot_after = _wrong(_after)
+additive_weak_zeroed, dot_weak_zeroed = _wrong(_weak_then_zeroed)
+additive_twice, dot_twice = _wrong(_multiplied_twice)
+additive_hardmax, dot_hardmax = _wrong(_hardmax)
+additive_turned, dot_turned = _wrong(_turned)
+additive_clamped, dot_clamped = _wrong(_clamped)
 additive_multiplied, dot_multiplied = _wrong(_multiplied)
 additive_added, dot_added = _wrong(_added)
 additive_inverted, dot_inverted = _wrong(_inverted)
@@ -454,6 +522,24 @@ def additive_projected(state, encoder_states, w_s, w_e, v, mask=None):
     return _finish(_scores(state, encoder_states, w_s, w_e, v), encoder_states @ w_e, mask)
 
 
+def additive_only_w_e(state, encoder_states, w_s, w_e, v, mask=None):
+    return _finish(((state[:, None] + encoder_states) @ w_e).tanh() @ v, encoder_states, mask)
+
+
+def additive_only_w_s(state, encoder_states, w_s, w_e, v, mask=None):
+    return _finish(((state[:, None] + encoder_states) @ w_s).tanh() @ v, encoder_states, mask)
+
+
+def additive_v_inside(state, encoder_states, w_s, w_e, v, mask=None):
+    hidden = (state @ w_s)[:, None] + encoder_states @ w_e
+    return _finish(torch.tanh(hidden * v).sum(-1), encoder_states, mask)
+
+
+def dot_reshaped(state, encoder_states, mask=None):
+    b, t, d = encoder_states.shape
+    return _finish((state.unsqueeze(1) @ encoder_states.view(b, d, t)).squeeze(1), encoder_states, mask)
+
+
 def dot_cosine(state, encoder_states, mask=None):
     return _finish(F.cosine_similarity(state[:, None], encoder_states, dim=-1), encoder_states, mask)
 
@@ -461,8 +547,14 @@ def dot_cosine(state, encoder_states, mask=None):
 RIGHT = {
     "rnn_cell": [rnn_formula, rnn_joined, rnn_loops, RnnObject(), rnn_linear],
     "gru_cell": [gru_chunks, gru_slices, gru_joined, gru_einsum, GruObject()],
-    "additive_attention": [additive_plain, additive_einsum, additive_loops, AdditiveObject()],
-    "dot_product_attention": [dot_plain, dot_einsum, dot_library, dot_loops, DotObject()],
+    "additive_attention": [
+        additive_plain,
+        additive_einsum,
+        additive_loops,
+        AdditiveObject(),
+        additive_renormalised,
+    ],
+    "dot_product_attention": [dot_plain, dot_einsum, dot_library, dot_loops, DotObject(), dot_renormalised],
 }
 
 WRONG = {
@@ -478,6 +570,8 @@ WRONG = {
         (rnn_residual, "old_state_added"),
         (rnn_detached, "no_gradient_to_h"),
         (rnn_in_place, "changes_its_input"),
+        (rnn_squeezed, "squeezes"),
+        (rnn_relu_behind, "relu_after_tanh"),
         (rnn_library, "not_allowed"),
         (rnn_module, "not_allowed"),
     ],
@@ -498,6 +592,9 @@ WRONG = {
         (gru_biases_once, "biases_exchanged"),
         (gru_interleaved, "rows_interleaved"),
         (gru_x_gates, "gates_from_x_only"),
+        (gru_reset_behind, "reset_on_result"),
+        (gru_hard_gates, "gates_with_hardsigmoid"),
+        (gru_squeezed, "squeezes"),
         (gru_pair, "returns_two"),
         (gru_no_grad, "gradient_cut_off"),
         (gru_library, "not_allowed"),
@@ -521,6 +618,14 @@ WRONG = {
         (additive_in_place, "changes_its_input"),
         (additive_detached, "no_gradient_to_state"),
         (additive_context_only, "returns_context_only"),
+        (additive_weak_zeroed, "mask_fill_too_weak"),
+        (additive_twice, "mask_fill_near_zero"),
+        (additive_hardmax, "hardmax"),
+        (additive_turned, "weights_transposed"),
+        (additive_clamped, "scores_clamped"),
+        (additive_only_w_e, "one_matrix_w_e"),
+        (additive_only_w_s, "one_matrix"),
+        (additive_v_inside, "v_inside_tanh"),
         (additive_linear, "no_tanh"),
         (additive_two_tanh, "state_ignored"),
         (additive_no_v, "v_ignored"),
@@ -545,6 +650,12 @@ WRONG = {
         (dot_in_place, "changes_its_input"),
         (dot_detached, "no_gradient_to_state"),
         (dot_context_only, "returns_context_only"),
+        (dot_weak_zeroed, "mask_fill_too_weak"),
+        (dot_twice, "mask_fill_near_zero"),
+        (dot_hardmax, "hardmax"),
+        (dot_turned, "weights_transposed"),
+        (dot_clamped, "scores_clamped"),
+        (dot_reshaped, "states_reshaped"),
         (dot_cosine, "cosine"),
     ],
 }
