@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -214,22 +215,23 @@ def _build(c: Context, *min_count: int) -> tuple[ModuleSubject, Any, list[str]]:
 
 def _tokens_of(c: Context, ours: ModuleSubject) -> Any:
     try:
-        return _plain(ours.attribute("tokens"))
+        tokens = ours.attribute("tokens")
     except CandidateError as error:
         if isinstance(error.error, AttributeError):
             raise Wrong(
                 "A vocabulary should have an attribute `tokens`, the list of its tokens.", "no_tokens"
             ) from error
         raise
+    if not isinstance(_plain(tokens), list):
+        raise Wrong(
+            f"`tokens` should be a list of tokens; yours is a {type(tokens).__name__}.", "tokens_not_a_list"
+        )
+    return _plain(tokens)
 
 
 def _vocabulary_specials(c: Context) -> None:
     ours, _, _ = _build(c)
     tokens = _tokens_of(c, ours)
-    if not isinstance(tokens, list):
-        raise Wrong(
-            f"`tokens` should be a list of tokens; yours is a {type(tokens).__name__}.", "tokens_not_a_list"
-        )
     if tokens[:4] != SPECIALS:
         sentence = f"`tokens` should begin with <pad> <bos> <eos> <unk>; yours begins with {' '.join(map(str, tokens[:4]))}."
         if sorted(tokens[:4]) == sorted(SPECIALS):
@@ -351,6 +353,7 @@ _PAD = (
     Mistake("int32", "type", "The result is of type int32; it should be a LongTensor (torch.long)."),
     Mistake("list", "type", "The result is a list of lists; it should be a LongTensor."),
     Mistake("array", "type", "The result is a NumPy array; it should be a LongTensor."),
+    Mistake("rows_shared", "copies", "All rows are one and the same list: [row] * B holds it B times, so that each sequence overwrites the one before in all of them. Make a row for each."),
     Mistake("sorted_by_length", "order", "The rows are sorted by length; they should stay in the order of the sequences."),
     Mistake("drops_empty", "order", "An empty sequence has no row; it should be a row of padding."),
     Mistake("returns_lengths", "returns", "The lengths are returned too; only the padded tensor is asked for."),
@@ -381,6 +384,11 @@ def _pad_variant(on: frozenset[str]) -> Callable[..., Any]:
             half = len(missing) // 2
             before = len(missing) if "pads_left" in on else half if "pads_both_sides" in on else 0
             padded.append(missing[:before] + row + missing[before:])
+        if "rows_shared" in on:
+            shared = [pad] * longest
+            for row in rows:
+                shared[: len(row[:longest])] = row[:longest]
+            padded = [shared] * len(rows)
         result = torch.tensor(padded, dtype=torch.long).reshape(len(rows), longest)
         if "transposed" in on:
             result = result.T.contiguous()
@@ -473,6 +481,7 @@ _MERGING = (
     Mistake("merges_first_only", "merging", "Only the first occurrence of the pair in a word is merged; all of them should be."),
     Mistake("merges_from_the_right", "merging", "The pair is merged from the right: a a a becomes a aa where it should become aa a."),
     Mistake("merges_inside_pieces", "merging", "The pair is replaced in the joined text, which also meets the ends of longer pieces: merging (a, b) turns 'xa b' into 'xab'. Compare whole pieces."),
+    Mistake("pattern_not_escaped", "merging", "The pair is searched for as a regular expression, in which characters such as . and + have a meaning of their own: use re.escape, or no pattern."),
     Mistake("merges_overlap", "merging", "A piece is used twice: after a merge, go on behind both of its pieces."),
     Mistake("loses_last_piece", "merging", "The last piece of a word gets lost when it is not part of a merge."),
 )  # fmt: skip
@@ -481,6 +490,8 @@ _MERGING = (
 def _merge(on: frozenset[str], pieces: list[str], pair: tuple[str, str]) -> list[str]:
     if "merges_inside_pieces" in on:
         return " ".join(pieces).replace(" ".join(pair), "".join(pair)).split(" ")
+    if "pattern_not_escaped" in on:
+        return re.sub(rf"(?<!\S){' '.join(pair)}(?!\S)", "".join(pair), " ".join(pieces)).split(" ")
     if "merges_from_the_right" in on:
         turned = _merge(frozenset(), [p[::-1] for p in pieces[::-1]], (pair[1][::-1], pair[0][::-1]))
         return [p[::-1] for p in turned[::-1]]
@@ -511,7 +522,9 @@ _LEARN = (
     Mistake("ties_by_joined_text", "ties", "Equally frequent pairs are compared by their joined text; compare the pairs themselves."),
     Mistake("ties_to_shortest", "ties", "Of equally frequent pairs the shortest is merged; it should be the lexicographically smallest."),
     Mistake("least_frequent", "ties", "The rarest pair is merged; it should be the most frequent."),
+    Mistake("wordpiece_score", "ties", "The pairs are ranked by their count divided by those of their two pieces, as WordPiece does; here the most frequent pair is merged."),
     *_MERGING,
+    Mistake("merges_in_one_word", "merging", "The pair is merged in the first word that has it; it should be merged in every word."),
     Mistake("across_words", "words", "Pairs are counted across the ends of words; each word stands alone."),
     Mistake("end_of_word_mark", "words", "Words end with a mark of their own (such as </w>); this is the other convention, here words have none."),
     Mistake("stops_at_count_one", "stop", "It stops when the best pair occurs only once; this is the other convention, here it stops when no pair is left."),
@@ -564,9 +577,20 @@ def _learn_variant(on: frozenset[str]) -> Callable[..., Any]:
                 counts = _count_pairs(on, words, word_counts)
             if not counts or ("stops_at_count_one" in on and max(counts.values()) < 2):
                 break
-            best = _best_pair(on, counts)
+            if "wordpiece_score" in on:
+                single: Counter[str] = Counter()
+                for word, pieces in words.items():
+                    for piece in pieces:
+                        single[piece] += word_counts[word]
+                scores = {(a, b): n / (single[a] * single[b]) for (a, b), n in counts.items()}
+                best = min(scores, key=lambda pair: (-scores[pair], pair))
+            else:
+                best = _best_pair(on, counts)
             merges.append((best, counts[best]) if "returns_counts" in on else best)
-            words = {word: _merge(on, pieces, best) for word, pieces in words.items()}
+            for word, pieces in words.items():
+                words[word] = _merge(on, pieces, best)
+                if "merges_in_one_word" in on and words[word] != pieces:
+                    break
             if "counted_once" in on:
                 del counts[best]
         if "returns_joined" in on:
@@ -584,6 +608,10 @@ _CORPORA: tuple[dict[str, int], ...] = (
 )
 
 
+# Characters that have a meaning in regular expressions.
+_SIGNS = ({"a.b": 2, "axb": 1, "a.c": 1}, {"c++": 3, "a.b": 2, "axb": 1, "(a)": 2, "a*b": 1, "f(a)": 1})
+
+
 def _random_corpus(seed: int) -> dict[str, int]:
     """Words without two equal letters side by side."""
     rng = random.Random(seed)
@@ -595,7 +623,12 @@ def _random_corpus(seed: int) -> dict[str, int]:
 
 def _learn_probes(seed: int) -> list[Probe]:
     fixed = [Probe((dict(corpus), n)) for corpus in _CORPORA[1:] for n in (4, 100)]
-    return [*fixed, Probe((_random_corpus(seed), 6)), Probe((_random_corpus(seed + 1), 3))]
+    return [
+        *fixed,
+        Probe((_random_corpus(seed), 6)),
+        Probe((_random_corpus(seed + 1), 3)),
+        Probe((dict(_SIGNS[0]), 6)),
+    ]
 
 
 def _learn(c: Context, corpus: dict[str, int], n_merges: int, what: str) -> None:
@@ -608,9 +641,10 @@ def _learn(c: Context, corpus: dict[str, int], n_merges: int, what: str) -> None
     if not all(isinstance(p, list) and len(p) == 2 and all(isinstance(x, str) for x in p) for p in got):
         raise Wrong(f"{what}: the list should hold pairs of strings; yours holds {str(got)[:80]}.")
     if strange := set("".join("".join(pair) for pair in got)) - set("".join(corpus)):
+        marked = [piece for pair in got if strange & set(piece := "".join(pair))]
         raise Wrong(
-            f"Your pieces hold {sorted(strange)[0]!r}, which no word does: words have no end-of-word mark here.",
-            "end_of_word_mark",
+            f"Your pieces hold {sorted(strange)[0]!r}, which no word does: words are their characters here, without a mark.",
+            "end_of_word_mark" if all(piece[-1] in strange for piece in marked) else "mark_added",
         )
     i = next((i for i, (x, y) in enumerate(zip(got, want, strict=False)) if x != y), None)
     if i is None:
@@ -626,15 +660,14 @@ def _learn_values(c: Context) -> None:
 
 
 def _learn_counts(c: Context) -> None:
-    for corpus, wrong, mistake in (
-        ({"abc": 1, "abd": 1, "ce": 5}, ["a", "b"], "word_counts_ignored"),
-        ({"abxab": 2, "cd": 3}, ["c", "d"], "once_per_word"),
-    ):
-        try:
-            _learn(c, dict(corpus), 1, f"For {corpus}")
-        except Wrong as found:
-            proved = _plain(c.subject.call(dict(corpus), 1)) == [wrong]
-            raise Wrong(found.sentence, mistake if proved else found.mistake) from None
+    """By words in place of their counts, or once for each word, another pair would win."""
+    for corpus in ({"abc": 1, "abd": 1, "ce": 5}, {"abxab": 2, "cd": 3}):
+        _learn(c, dict(corpus), 1, f"For {corpus}")
+
+
+def _learn_signs(c: Context) -> None:
+    for corpus in _SIGNS:
+        _learn(c, dict(corpus), 8, f"For {corpus}")
 
 
 def _learn_ties(c: Context) -> None:
@@ -680,11 +713,15 @@ _APPLY = (
     Mistake("backwards", "order", "The merges are applied in reverse order; the first one learnt comes first."),
     Mistake("longest_piece", "order", "The longest known piece is cut off from the left each time; the merges are applied one after another in the order learnt."),
     Mistake("first_merge_only", "order", "It stops after the first merge that applies."),
+    Mistake("merges_sorted", "order", "The merges are sorted first; they are applied in the order learnt."),
     Mistake("no_merges", "order", "No merge is applied: the result is the list of characters."),
     Mistake("whole_word", "order", "The result is the whole word: pieces are joined that no merge joins."),
     Mistake("end_of_word_mark", "words", "The word gets a mark at its end; this is the other convention, here words have none."),
+    Mistake("continuation_mark", "words", "Every piece but the last ends with @@: this is another convention, here pieces hold the characters of the word alone."),
+    Mistake("continuation_hashes", "words", "Every piece but the first begins with ##: this is another convention, here pieces hold the characters of the word alone."),
     Mistake("drops_unmerged", "words", "Characters that no merge knows are left out; they stay as pieces of their own."),
     Mistake("joined_text", "returns", "The result is one string with spaces; it should be a list of pieces."),
+    Mistake("joined_word", "returns", "The pieces are joined to the word again; the result should be the list of pieces."),
     Mistake("no_repeats", "returns", "Each piece stands once in the result; pieces that occur twice should stand twice."),
 )  # fmt: skip
 
@@ -693,6 +730,7 @@ def _apply_variant(on: frozenset[str]) -> Callable[..., Any]:
     def apply_bpe(word: str, merges: Sequence[tuple[str, str]]) -> Any:
         pieces = list(word) + (["</w>"] if "end_of_word_mark" in on else [])
         pairs = [(a, b) for a, b in merges]
+        pairs = sorted(pairs) if "merges_sorted" in on else pairs
         if "drops_unmerged" in on:
             pieces = [p for p in pieces if any(p in pair for pair in pairs)]
         if "whole_word" in on:
@@ -719,6 +757,12 @@ def _apply_variant(on: frozenset[str]) -> Callable[..., Any]:
                     break
         if "no_repeats" in on:
             pieces = list(dict.fromkeys(pieces))
+        if "continuation_mark" in on:
+            pieces = [f"{p}@@" for p in pieces[:-1]] + pieces[-1:]
+        elif "continuation_hashes" in on:
+            pieces = pieces[:1] + [f"##{p}" for p in pieces[1:]]
+        if "joined_word" in on:
+            return "".join(pieces)
         return " ".join(pieces) if "joined_text" in on else pieces
 
     return apply_bpe
@@ -757,8 +801,16 @@ _HANDMADE = (
 )
 
 
+_WITH_SIGNS = (
+    ("c++", [("+", "+")]),
+    ("axa.b", [("a", "."), ("a.", "b")]),
+    ("f(x)", [("(", "x"), ("f", "(x")]),
+)
+
+
 def _apply_probes(seed: int) -> list[Probe]:
-    return [Probe((word, list(merges))) for word, merges in (*_HANDMADE, *_words(seed)[:12])]
+    cases = (*_HANDMADE, *_WITH_SIGNS, *_words(seed)[:12])
+    return [Probe((word, list(merges))) for word, merges in cases]
 
 
 def _applied(c: Context, cases: Iterable[tuple[str, Any]]) -> None:
@@ -778,6 +830,10 @@ def _apply_left_to_right(c: Context) -> None:
 
 def _apply_whole_pieces(c: Context) -> None:
     _applied(c, _HANDMADE[3:5])
+
+
+def _apply_signs(c: Context) -> None:
+    _applied(c, _WITH_SIGNS)
 
 
 def _apply_learnt(c: Context) -> None:
@@ -988,6 +1044,7 @@ _NEIGHBOURS = (
     Mistake("squared_length", "measure", "The dot products are divided by the squared length of the row; divide by the length."),
     Mistake("row_sum_normalised", "measure", "The rows are divided by the sum of their magnitudes; the cosine needs their Euclidean length."),
     Mistake("columns_normalised", "measure", "The columns are normalised in place of the rows."),
+    Mistake("cosine_over_columns", "measure", "The cosines run over the rows (dim=0), one for each feature; there should be one for each row."),
     Mistake("centred", "measure", "The mean of each row is subtracted first: that is the correlation, not the cosine."),
     Mistake("columns_centred", "measure", "The mean row is subtracted first; the cosine is that of the rows as they are."),
     Mistake("softmax_of_rows", "measure", "A softmax is taken of the rows first; the cosine is that of the rows as they are."),
@@ -1034,7 +1091,11 @@ def _neighbours_variant(on: frozenset[str]) -> Callable[..., Any]:
             similarity = similarity.abs()
         rank = -similarity if "least_similar" in on else similarity.clone()
         others = torch.tensor([i for i in range(len(x)) if i != index])
-        if "includes_itself" in on or "one_too_few" in on:
+        if "cosine_over_columns" in on:
+            rank = F.cosine_similarity(x, x[index][None], dim=0)
+            rank[index] = -math.inf
+            ids = rank.topk(k).indices
+        elif "includes_itself" in on or "one_too_few" in on:
             ids = rank.argsort(descending=True)[:k]
             if "one_too_few" in on:
                 ids = ids[ids != index]
@@ -1114,10 +1175,27 @@ def _neighbours_copies(c: Context) -> None:
         y[copies] = x[index]
         got = _plain(c.subject.call(y, index, 4))
         if not isinstance(got, list) or sorted(map(str, got)) != sorted(map(str, copies)):
+            right = _plain(c.subject.call(x, index, 4)) == c.reference(x, index, 4).tolist()  # without copies
             raise Wrong(
                 f"Rows {copies} equal row {index}, so they are its 4 nearest neighbours, and {index} is none; yours are {got}.",
-                "leaves_out_the_first_instead_of_itself" if isinstance(got, list) and index in got else None,
+                "leaves_out_the_first_instead_of_itself"
+                if right and isinstance(got, list) and index in got
+                else None,
             )
+
+
+def _neighbours_opposite(c: Context) -> None:
+    """A row with cosine -1 comes last, behind all others, and before `index`, which does not come at all."""
+    x = torch.tensor([[0.0, 2.0], [3.0, 0.0], [0.0, -1.0], [1.0, 1.0]])
+    for index, opposite in ((0, 2), (2, 0)):
+        got, want = _plain(c.subject.call(x, index, 3)), c.reference(x, index, 3).tolist()
+        if got == [*want[:-1], index]:
+            raise Wrong(
+                f"Row {opposite} points the opposite way (cosine −1) and is still the last neighbour of row {index}, "
+                f"which is none itself; yours are {got}. Give {index} the similarity -inf.",
+                "includes_itself",
+            )
+        c.expect(got, want, f"the neighbours of row {index}")
 
 
 def _neighbours_kept(c: Context) -> None:
@@ -1197,6 +1275,7 @@ EXERCISES = (
             Test("values", "learns the right merges in the right order", _learn_values),
             Test("counts", "counts each pair wherever it stands, as often as its word occurs", _learn_counts),
             Test("ties", "takes the lexicographically smallest of equally frequent pairs", _learn_ties),
+            Test("signs", "takes characters such as . and + as they are", _learn_signs),
             Test("number", "learns n_merges merges", _learn_none, crash="crashes_with_few_merges"),
             Test("stops", "stops when no pair is left", _learn_stops, crash="does_not_stop"),
             Test("inputs_kept", "leaves the counts as they were", _learn_kept),
@@ -1221,6 +1300,7 @@ EXERCISES = (
             Test("order", "applies the merges in the order learnt", _apply_order),
             Test("left_to_right", "merges from left to right, each piece once", _apply_left_to_right),
             Test("whole_pieces", "merges whole pieces only", _apply_whole_pieces),
+            Test("signs", "takes characters such as . and + as they are", _apply_signs),
             Test("learnt", "splits words with merges that were learnt", _apply_learnt),
             Test("edges", "takes words that no merge applies to, and no merges", _apply_edges, crash="crashes_without_merge"),
             Test("inputs_kept", "leaves the merges as they were", _apply_kept),
@@ -1271,6 +1351,7 @@ EXERCISES = (
             Test("values", "gives the k most similar rows, best first", _neighbours_values),
             Test("lengths", "goes by the angle, not by length or distance", _neighbours_lengths),
             Test("all", "gives all other rows for k = V − 1, and one for k = 1", _neighbours_all, crash="crashes_at_large_k"),
+            Test("opposite", "counts a row that points the opposite way as a neighbour", _neighbours_opposite),
             Test("copies", "leaves out `index` itself also when other rows equal it", _neighbours_copies),
             Test("inputs_kept", "leaves the embedding as it was", _neighbours_kept),
         ),

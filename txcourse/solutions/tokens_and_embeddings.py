@@ -15,11 +15,11 @@ class Vocabulary:
     """The tokens of a corpus and their ids.
 
     `tokens` lists them by id: first <pad> <bos> <eos> <unk> (ids 0 to 3), then those that occur at least
-    min_count times, by falling count, ties in alphabetical order. len(vocabulary) is their number. A
-    special token that occurs in the corpus is not listed twice.
+    min_count times, by falling count, ties in alphabetical order. len(vocabulary) is their number.
+    The sequences are lists of tokens and hold none of the four.
     """
 
-    def __init__(self, sequences: Iterable[Sequence[str]], min_count: int = 1) -> None:
+    def __init__(self, sequences: Sequence[Sequence[str]], min_count: int = 1) -> None:
         specials = ["<pad>", "<bos>", "<eos>", "<unk>"]
         counts = Counter(token for sequence in sequences for token in sequence)
         kept = [token for token in counts if counts[token] >= min_count and token not in specials]
@@ -41,7 +41,7 @@ class Vocabulary:
 def pad_sequences(sequences: Sequence[Sequence[int]], pad_id: int = 0) -> Int[Tensor, "batch longest"]:
     """Stack sequences of ids of different lengths, padded on the right.
 
-    Shape: a LongTensor (B, longest).
+    Shape: a LongTensor (B, longest). Some of the sequences may be empty, not all.
     """
     longest = max((len(sequence) for sequence in sequences), default=0)
     padded = torch.full((len(sequences), longest), pad_id, dtype=torch.long)  # (B, longest)
@@ -53,8 +53,8 @@ def pad_sequences(sequences: Sequence[Sequence[int]], pad_id: int = 0) -> Int[Te
 def learn_bpe(word_counts: Mapping[str, int], n_merges: int) -> list[tuple[str, str]]:
     """Learn byte-pair merges from words and their counts.
 
-    Words start as characters, without an end-of-word mark. Each step counts every adjacent pair of pieces,
-    as often as its word occurs, and merges the most frequent pair everywhere; ties go to the
+    Words start as characters (any but spaces), without an end-of-word mark. Each step counts every adjacent
+    pair of pieces, as often as its word occurs, and merges the most frequent pair everywhere; ties go to the
     lexicographically smallest pair. At most n_merges steps; stops early when no pair is left.
     Returns the merged pairs in the order learnt.
 
@@ -105,8 +105,8 @@ def apply_bpe(word: str, merges: Sequence[tuple[str, str]]) -> list[str]:
 class TokenEmbedding(nn.Module):
     """A learned vector per token, times √d_model.
 
-    Parameter `weight` (vocab_size, d_model), starting N(0, 1/d_model); the row of pad_id is zero and
-    receives no gradient through the lookup.
+    Parameter `weight` (vocab_size, d_model), starting at random; the row of pad_id is zero and receives no
+    gradient through the lookup.
 
     Source: Vaswani et al. (2017), section 3.4.
     """
@@ -127,7 +127,7 @@ class TokenEmbedding(nn.Module):
 def nearest_neighbours(embedding: Float[Tensor, "vocab d"], index: int, k: int) -> Int[Tensor, " k"]:
     """The k rows most similar to row `index` by cosine, best first, without `index` itself.
 
-    Shapes: embedding (V, d) → ids (k), or V − 1 of them when k is larger. Ties go to the smaller id.
+    Shapes: embedding (V, d), no row of which is all zeros → ids (k), for k up to V − 1. Ties in any order.
     """
     rows = F.normalize(embedding, dim=-1)  # (V, d), each of length 1
     order = (rows @ rows[index]).argsort(descending=True, stable=True)  # (V)

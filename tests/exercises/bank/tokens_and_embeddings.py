@@ -278,6 +278,46 @@ class VocabularyUnsorted(_Vocabulary):
         return ["<pad>", "<bos>", "<eos>", "<unk>"] + [t for t in counts if counts[t] >= min_count]
 
 
+class VocabularySpecialsInCorpus(_Vocabulary):
+    """Right as well, since the sequences hold none: the four are not counted."""
+
+    def order(self, counts, min_count):
+        return super().order(
+            Counter({t: n for t, n in counts.items() if t not in VocabularyTensor.SPECIALS}), min_count
+        )
+
+
+class VocabularyConcatenated(_Vocabulary):
+    """Goes through the sequences twice, and takes lists only."""
+
+    def __init__(self, sequences, min_count=1):
+        counts = Counter(sum(sequences, []))  # noqa: RUF017
+        assert sum(map(len, sequences)) == counts.total()
+        super().__init__(sequences, min_count)
+
+
+class VocabularyMethod(dict):
+    def __init__(self, sequences, min_count=1):
+        counts = Counter(t for s in sequences for t in s)
+        kept = sorted((t for t in counts if counts[t] >= min_count), key=lambda t: (-counts[t], t))
+        super().__init__({t: i for i, t in enumerate([*VocabularyTensor.SPECIALS, *kept])})
+
+    def tokens(self):
+        return list(self)
+
+    def encode(self, tokens):
+        return [self.get(t, 3) for t in tokens]
+
+    def decode(self, ids, skip_special=True):
+        return [list(self)[i] for i in ids if i > 3 or not skip_special]
+
+
+class VocabularyIndex(_Vocabulary):
+    def __init__(self, sequences, min_count=1):
+        super().__init__(sequences, min_count)
+        self.tokens = self.stoi
+
+
 # -- pad_sequences ---------------------------------------------------------------------------------------------------
 
 
@@ -369,6 +409,14 @@ def pad_sorted(sequences, pad_id=0):
 
 def pad_list_result(sequences, pad_id=0):
     return pad_lists(sequences, pad_id).tolist()
+
+
+def pad_same_row(sequences, pad_id=0):
+    n = max(len(s) for s in sequences)
+    rows = [[pad_id] * n] * len(sequences)
+    for row, s in zip(rows, sequences, strict=True):
+        row[: len(s)] = s
+    return torch.tensor(rows)
 
 
 def pad_library(sequences, pad_id=0):
@@ -530,6 +578,55 @@ learn_mark = _learn(_smallest, mark=("</w>",))
 learn_underscore = _learn(_smallest, mark=("_",))
 
 
+def _unescaped(pieces, pair):
+    pattern = re.compile(r"(?<!\S)" + " ".join(pair) + r"(?!\S)")
+    return pattern.sub("".join(pair), " ".join(pieces)).split()
+
+
+learn_unescaped = _learn(_smallest, join=_unescaped)
+
+
+def learn_one_word(word_counts, n_merges):
+    words = {w: list(w) for w in word_counts}
+    merges = []
+    for _ in range(n_merges):
+        stats = Counter()
+        for w, pieces in words.items():
+            for pair in itertools.pairwise(pieces):
+                stats[pair] += word_counts[w]
+        if not stats:
+            break
+        best = _smallest(stats)
+        merges.append(best)
+        for w, pieces in words.items():
+            words[w] = _join(pieces, best)
+            if words[w] != pieces:
+                break
+    return merges
+
+
+def learn_wordpiece(word_counts, n_merges):
+    words = {w: list(w) for w in word_counts}
+    merges = []
+    for _ in range(n_merges):
+        stats, single = Counter(), Counter()
+        for w, pieces in words.items():
+            for piece in pieces:
+                single[piece] += word_counts[w]
+            for pair in itertools.pairwise(pieces):
+                stats[pair] += word_counts[w]
+        if not stats:
+            break
+        best = min(stats, key=lambda p: (-stats[p] / (single[p[0]] * single[p[1]]), p))
+        words = {w: _join(pieces, best) for w, pieces in words.items()}
+        merges.append(best)
+    return merges
+
+
+def learn_start_mark(word_counts, n_merges):
+    return learn_loops({"▁" + w: c for w, c in word_counts.items()}, n_merges)
+
+
 def learn_joined(word_counts, n_merges):
     return ["".join(pair) for pair in learn_loops(word_counts, n_merges)]
 
@@ -679,6 +776,38 @@ def apply_longest(word, merges):
     return out
 
 
+def apply_unescaped(word, merges):
+    pieces = list(word)
+    for pair in merges:
+        pieces = _unescaped(pieces, pair)
+    return pieces
+
+
+def apply_unescaped_text(word, merges):
+    text = " ".join(word)
+    for a, b in merges:
+        text = re.sub(r"(?<!\S)" + a + " " + b + r"(?!\S)", a + b, text)
+    return text.split()
+
+
+def apply_sorted(word, merges):
+    return apply_loops(word, sorted(merges))
+
+
+def apply_subword_nmt(word, merges):
+    pieces = apply_loops(word, merges)
+    return [piece + "@@" for piece in pieces[:-1]] + [pieces[-1]]
+
+
+def apply_hashes(word, merges):
+    pieces = apply_loops(word, merges)
+    return [piece if i == 0 else "##" + piece for i, piece in enumerate(pieces)]
+
+
+def apply_word(word, merges):
+    return "".join(apply_loops(word, merges))
+
+
 def apply_string(word, merges):
     return " ".join(apply_loops(word, merges))
 
@@ -790,6 +919,20 @@ class EmbeddingInitialised(nn.Embedding):
 
     def forward(self, tokens):
         return super().forward(tokens).mul(self.embedding_dim**0.5)
+
+
+class EmbeddingUniform(nn.Module):
+    """Starts at random in another way."""
+
+    def __init__(self, vocab_size, d_model, pad_id=0):
+        super().__init__()
+        weight = torch.rand(vocab_size, d_model)
+        weight[pad_id] = 0
+        self.weight = nn.Parameter(weight)
+        self.pad_id, self.factor = pad_id, d_model**0.5
+
+    def forward(self, tokens):
+        return F.embedding(tokens, self.weight, padding_idx=self.pad_id) * self.factor
 
 
 class EmbeddingNoScale(nn.Module):
@@ -942,6 +1085,31 @@ class NearObject:
         return torch.topk(similarity, k)[1]
 
 
+def near_plain_division(embedding, index, k):
+    unit = embedding / embedding.norm(dim=1, keepdim=True)
+    similarity = unit @ unit[index]
+    similarity[index] = -2
+    return similarity.argsort(descending=True)[:k]
+
+
+def near_minus_one(embedding, index, k):
+    unit = F.normalize(embedding, dim=1)
+    similarity = unit @ unit[index]
+    similarity[index] = -1
+    return similarity.argsort(descending=True)[:k]
+
+
+def near_dim_0(embedding, index, k):
+    s = F.cosine_similarity(embedding, embedding[index].expand_as(embedding), dim=0)
+    s[index] = -math.inf
+    return s.topk(k).indices
+
+
+def near_dim_0_with_itself(embedding, index, k):
+    s = F.cosine_similarity(embedding, embedding[index], dim=0)
+    return s.topk(min(k, len(s))).indices
+
+
 def near_dot(embedding, index, k):
     s = embedding @ embedding[index]
     s[index] = -math.inf
@@ -1032,12 +1200,33 @@ def near_half_normalised(embedding, index, k):
 
 
 RIGHT = {
-    "Vocabulary": [VocabularyLoops, VocabularyTensor, VocabularyList, VocabularyTry, _Vocabulary],
+    "Vocabulary": [
+        VocabularyLoops,
+        VocabularyTensor,
+        VocabularyList,
+        VocabularyTry,
+        _Vocabulary,
+        VocabularySpecialsInCorpus,
+        VocabularyConcatenated,
+    ],
     "pad_sequences": [pad_lists, pad_zip, pad_numpy, pad_functional, PadObject()],
     "learn_bpe": [learn_loops, learn_regex, learn_recursive, LearnObject()],
     "apply_bpe": [apply_loops, apply_pop, apply_regex, apply_ranked, apply_recursive],
-    "TokenEmbedding": [EmbeddingLibrary, EmbeddingMasked, EmbeddingOneHot, EmbeddingInitialised],
-    "nearest_neighbours": [near_topk, near_numpy, near_lists, near_unit_distance, NearObject()],
+    "TokenEmbedding": [
+        EmbeddingLibrary,
+        EmbeddingMasked,
+        EmbeddingOneHot,
+        EmbeddingInitialised,
+        EmbeddingUniform,
+    ],
+    "nearest_neighbours": [
+        near_topk,
+        near_numpy,
+        near_lists,
+        near_unit_distance,
+        NearObject(),
+        near_plain_division,
+    ],
 }
 
 WRONG = {
@@ -1063,6 +1252,8 @@ WRONG = {
         (VocabularyShared, "shares_state"),
         (VocabularyDocuments, "counts_sequences"),
         (VocabularyUnsorted, "by_appearance"),
+        (VocabularyMethod, "tokens_not_a_list"),
+        (VocabularyIndex, "tokens_not_a_list"),
     ],
     "pad_sequences": [
         (pad_left, "pads_left"),
@@ -1074,6 +1265,7 @@ WRONG = {
         (pad_first, "cut_to_first"),
         (pad_sorted, "sorted_by_length"),
         (pad_list_result, "list"),
+        (pad_same_row, "rows_shared"),
         (pad_library, "not_allowed"),
         (pad_library_by_module, "not_allowed"),
         (pad_no_empty, "drops_empty"),
@@ -1091,6 +1283,10 @@ WRONG = {
         (learn_frequency_two, "stops_at_count_one"),
         (learn_mark, "end_of_word_mark"),
         (learn_underscore, "end_of_word_mark"),
+        (learn_start_mark, "mark_added"),
+        (learn_unescaped, "pattern_not_escaped"),
+        (learn_one_word, "merges_in_one_word"),
+        (learn_wordpiece, "wordpiece_score"),
         (learn_joined, "returns_joined"),
         (learn_once, "counted_once"),
         (learn_one_more, "one_too_many"),
@@ -1105,6 +1301,12 @@ WRONG = {
         (apply_one_pass, "order_ignored"),
         (apply_backwards, "backwards"),
         (apply_longest, "longest_piece"),
+        (apply_unescaped, "pattern_not_escaped"),
+        (apply_unescaped_text, "pattern_not_escaped"),
+        (apply_sorted, "merges_sorted"),
+        (apply_subword_nmt, "continuation_mark"),
+        (apply_hashes, "continuation_hashes"),
+        (apply_word, "joined_word"),
         (apply_string, "joined_text"),
         (apply_loses_last, "loses_last_piece"),
         (apply_overlap, "merges_overlap"),
@@ -1144,6 +1346,9 @@ WRONG = {
         (near_one_short, "one_too_few"),
         (near_absolute, "absolute_cosine"),
         (near_columns, "columns_normalised"),
+        (near_minus_one, "includes_itself"),
+        (near_dim_0, "cosine_over_columns"),
+        (near_dim_0_with_itself, None),
         (near_in_place, "changes_its_input"),
         (near_half_normalised, "squared_length"),
     ],
