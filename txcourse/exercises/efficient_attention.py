@@ -890,6 +890,9 @@ EXERCISES = (
         ),
         mistakes=_SCAN,
         variant=_scan_variant,
-        probes=lambda seed: [Probe((*_scan_inputs(seed),)), Probe((*_scan_inputs(seed, signs=True, length=9, n=4),))],
+        probes=lambda seed: [  # the long one in double precision: some mistakes let the state grow, and its noise
+            Probe((*_scan_inputs(seed, length=4),)),
+            Probe((*_scan_inputs(seed, torch.float64, signs=True, length=9, n=4),)),
+        ],
     ),
 )  # fmt: skip
