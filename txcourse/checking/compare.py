@@ -63,7 +63,8 @@ def difference(
             return f"{what} should have shape {_named(b.shape, axes)}; yours has {_named(a.shape, axes)}."
         if b.dtype.kind in "biu":
             if a.dtype.kind not in "biu" or (b.dtype == bool) != (a.dtype == bool):
-                return f"{what} should be of type {b.dtype}; yours is {a.dtype}."
+                own = str(got.dtype).removeprefix("torch.")  # a was made float64
+                return f"{what} should be of type {b.dtype}; yours is {own}."
             wrong = a != b
         else:
             if a.dtype.kind not in "fiu":
