@@ -479,10 +479,18 @@ def _three_dimensions(c: Context) -> None:
 
 def _gradients(c: Context) -> None:
     ours, theirs = c.twin()
-    args = [c.randn(2, t, 12, dtype=torch.float64) for t in (5, 7, 7)]
-    c.same_gradients(
-        *args, random_mask(c.seed, 5, 7), wrt={"query": 0, "key": 1, "value": 2}, ours=ours, theirs=theirs
-    )
+    args = [*(c.randn(2, t, 12, dtype=torch.float64) for t in (5, 7, 7)), random_mask(c.seed, 5, 7)]
+    c.same_gradients(*args, wrt={"query": 0, "key": 1, "value": 2}, ours=ours, theirs=theirs)
+    probes = [Probe(tuple(args))]
+    got, want = ours.respond(probes, c.seed)[1], c.respond(theirs, probes)[1]
+    sizes = [math.prod(shape) for _, shape in ours.parameters()]
+    parts = zip(ours.parameters(), got.split(sizes), want.split(sizes), strict=True)
+    for (name, _), ours_part, theirs_part in parts:
+        if not ours_part.any() and theirs_part.abs().max() > 1e-9:  # that of a bias of the keys is 0
+            raise Wrong(
+                f"No gradient reaches `{name}`, so it would never be trained.", "no_gradient_to_weights"
+            )
+    c.expect(got, want, "the gradient of your weights", rtol=1e-5, atol=1e-8)
 
 
 def _evaluation(c: Context) -> None:

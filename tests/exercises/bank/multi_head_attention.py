@@ -539,6 +539,13 @@ class ValuesFromQuery(Plain):
         return super().project(query, key, query)
 
 
+class KeyWeightsDetached(Plain):
+    def project(self, query, key, value):
+        with torch.no_grad():
+            matrix, bias = self.k_proj.weight.clone(), self.k_proj.bias.clone()
+        return self.q_proj(query), F.linear(key, matrix, bias), self.v_proj(value)
+
+
 class ReluProjections(Plain):
     def project(self, query, key, value):
         return [x.relu() for x in super().project(query, key, value)]
@@ -689,6 +696,7 @@ WRONG = {
         (Residual, "residual_inside"),
         (Tuple, "returns_tuple"),
         (Squeezes, "drops_axes_of_size_1"),
+        (KeyWeightsDetached, "no_gradient_to_weights"),
         (Library, "not_allowed"),
     ],
 }
