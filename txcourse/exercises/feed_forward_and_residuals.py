@@ -27,7 +27,7 @@ def normal(seed: int, *shape: int) -> Tensor:
 
 def one_tensor(got: Any) -> Tensor:
     if isinstance(got, tuple | list):
-        raise Wrong("Return the output alone, not a tuple.", "returns_tuple")
+        raise Wrong(f"Return the output alone, not a {type(got).__name__}.", "returns_tuple")
     if got is None:
         raise Wrong("The result is None: is a return missing?", "returns_nothing")
     if not isinstance(got, Tensor):
@@ -105,7 +105,7 @@ def same_every_time(c: Context, *args: Any, **changes: Any) -> None:
     module.train(True)
     if not torch.equal(module.call(*args), module.call(*args)):
         raise Wrong(
-            "With dropout=0.0 two calls in training mode differ: some part does not get this rate.",
+            "With dropout=0.0 two calls in training mode differ: something is left to chance that this rate does not reach.",
             "dropout_argument_ignored",
         )
 

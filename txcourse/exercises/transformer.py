@@ -769,6 +769,7 @@ EXERCISES = (
         probes=_probes,
         sizes=_SIZES,
         settings=({}, {"norm_first": True}, {"tie_embeddings": True}, {"tie_embeddings": "all", "src_vocab": 10}),
+        eps=1e-5,
         also_right=(*(frozenset([eps]) for eps in EPS), frozenset(["embedding_not_scaled", "logits_scaled"])),
         optional=tuple((*some, *more) for some in _BIASES for more in ((), ("output.bias",)) if some or more),
         precision=1e-6,
