@@ -61,7 +61,8 @@ MASK = (
     Mistake("mask_fill_too_weak", "mask", "Forbidden scores get a number that is not negative enough (such as -1e4): large scores reach it."),
     Mistake("mask_on_values", "mask", "Your mask does not touch the scores: it zeroes values of forbidden keys, which still take their weight."),
 )  # fmt: skip
-OTHER_AXES = (
+ONLY_HERE = (
+    Mistake("mask_transposed", "mask", "Your mask is transposed: its rows are the queries, its columns the keys."),
     Mistake("softmax_over_axis_1", "softmax", "Your softmax runs over axis 1 (so does F.softmax without `dim`, for four axes): those are the heads; it goes over the keys, the last axis."),
     Mistake("softmax_over_axis_0", "softmax", "Your softmax runs over axis 0, the batch; it goes over the keys, the last axis."),
 )  # fmt: skip
@@ -102,6 +103,8 @@ def attend(on: frozenset[str]) -> Callable[..., tuple[Tensor, Tensor]]:
         }
         scores = scores / next((d for name, d in divisors.items() if name in on), root)
         raw = scores
+        if mask is not None and "mask_transposed" in on and mask.shape[-1] == mask.shape[-2]:
+            mask = mask.transpose(-2, -1)
         if mask is not None and "mask_inverted" in on:
             mask = ~mask
         fills = {"mask_fill_positive": 1e9, "mask_fill_too_weak": -1e4, "mask_fill_near_zero": 0.0}
@@ -193,6 +196,7 @@ def _sdpa_probes(seed: int) -> list[Probe]:
         Probe(_large(seed)),
         Probe((query, key, value, full)),
         Probe((query, key, value[..., :4])),  # d_v = d_k: values can be taken for keys
+        Probe((query, key[..., :5, :], value[..., :5, :], torch.ones(5, 5, dtype=torch.bool).tril())),
     ]
 
 
@@ -220,6 +224,12 @@ def _mask_shapes(c: Context) -> None:
     for i, shape in enumerate([(5, 7), (2, 1, 1, 7), (2, 1, 5, 7), (2, 3, 5, 7)]):
         # A mask behind the softmax and a division by sum + 1e-9 is right too, to 4 digits.
         _expect_attention(c, *_inputs(c.seed), random_mask(c.seed + i, *shape), tolerance=1e-4)
+
+
+def _square(c: Context) -> None:
+    query, key, value = _inputs(c.seed)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    _expect_attention(c, query, key[..., :5, :], value[..., :5, :], mask, tolerance=1e-4)
 
 
 def _forbidden(c: Context) -> None:
@@ -369,7 +379,7 @@ def _loops_large(c: Context) -> None:
     with np.errstate(all="ignore"):
         got = c.subject.call(*args)
         if not np.isfinite(np.asarray(got, dtype=float)).all():
-            text = "For large scores the output is not finite: exp overflows. Subtract the largest score of the row first."
+            text = "For large scores the output is not finite: exp overflows, or is 0 everywhere. Subtract the largest score of the row first."
             raise Wrong(text, "softmax_overflows")
     c.expect(got, solutions.attention_by_loops(*args), "the output for large scores")
 
@@ -572,6 +582,7 @@ EXERCISES = (
                 _mask_shapes,
                 crash="mask_not_broadcast",
             ),
+            Test("square", "hides the future with a causal mask", _square),
             Test("forbidden", "a forbidden key has no influence", _forbidden),
             Test("large_scores", "a forbidden key has no influence when scores are large", _large_scores),
             Test("full_row", "a query without any allowed key gives zeros, and finite gradients", _full_row),
@@ -586,7 +597,7 @@ EXERCISES = (
             ),
             Test("dtype", "works in double precision", _dtype, crash="fixed_dtype"),
         ),
-        mistakes=(*SCALE, *SOFTMAX, *OTHER_AXES, *MASK, *FULL_ROW, *OTHER),
+        mistakes=(*SCALE, *SOFTMAX, *ONLY_HERE, *MASK, *FULL_ROW, *OTHER),
         variant=attend,
         neutral=("zeroed_after",),  # weights * mask behind the softmax, besides
         probes=_sdpa_probes,

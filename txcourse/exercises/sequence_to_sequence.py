@@ -671,7 +671,7 @@ def _attention_tests(
         got = c.subject.call(state, states, *weights)
         if isinstance(got, tuple | list) and any(isinstance(g, Tensor) and g.isnan().any() for g in got):
             raise Wrong(
-                "For large scores the weights should stay finite; yours hold NaN: exp overflows.",
+                "For large scores the weights should stay finite; yours hold NaN: exp overflows, or is 0 everywhere.",
                 "softmax_overflows",
             )
         _attention_same(c, state, states, *weights, what=" for large scores")

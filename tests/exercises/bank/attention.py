@@ -299,6 +299,16 @@ def sdpa_multiplies_twice(query, key, value, mask=None):
     return weights @ value, weights
 
 
+def sdpa_turned_mask(query, key, value, mask=None):
+    return sdpa_big_negative(query, key, value, None if mask is None else mask.mT)
+
+
+def sdpa_turned_square_mask(query, key, value, mask=None):
+    if mask is not None and mask.shape[-1] == mask.shape[-2]:
+        mask = mask.mT
+    return sdpa_big_negative(query, key, value, mask)
+
+
 def sdpa_dropout(query, key, value, mask=None):
     output, weights = sdpa_big_negative(query, key, value, mask)
     weights = F.dropout(weights, 0.1)
@@ -446,6 +456,8 @@ WRONG = {
         (_sdpa(fill=1e9), "mask_fill_positive"),
         (sdpa_scaled_late, "mask_fill_too_weak"),
         (sdpa_multiplies_twice, "mask_fill_near_zero"),
+        (sdpa_turned_mask, "mask_transposed"),
+        (sdpa_turned_square_mask, "mask_transposed"),
         (sdpa_dropout, "random"),
         (sdpa_full_output_only, "full_row_weights_kept"),
     ],
