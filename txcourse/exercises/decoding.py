@@ -260,7 +260,7 @@ def _greedy_settings(seed: int) -> list[tuple[Any, ...]]:
 def _greedy_probes(seed: int) -> list[Probe]:
     usual, other, ending = _greedy_settings(seed)
     frequent = usual[0].clone()
-    frequent[:, [3, 1]] += 42.0  # bos and unk are as likely as any token
+    frequent[:, [3, 1]] += 44.0  # bos or unk is more likely than most
     padding = usual[0].clone()
     padding[:, 0] += 44.0  # pad is more likely than most
     single = (ending[0], True, ending[2][2:3], *ending[3:])
