@@ -220,27 +220,29 @@ def _one_key(c: Context) -> None:
     _expect_attention(c, query, key[..., :1, :], value[..., :1, :])
 
 
+_MILD = 0.8  # scores so near to each other that weights * mask / (their sum + 1e-9) is right, too
+
+
 def _mask_shapes(c: Context) -> None:
     for i, shape in enumerate([(5, 7), (2, 1, 1, 7), (2, 1, 5, 7), (2, 3, 5, 7)]):
-        # A mask behind the softmax and a division by sum + 1e-9 is right too, to 4 digits.
-        _expect_attention(c, *_inputs(c.seed), random_mask(c.seed + i, *shape), tolerance=1e-4)
+        _expect_attention(c, *_inputs(c.seed, scale=_MILD), random_mask(c.seed + i, *shape))
 
 
 def _square(c: Context) -> None:
-    query, key, value = _inputs(c.seed)
+    query, key, value = _inputs(c.seed, scale=_MILD)
     mask = torch.ones(5, 5, dtype=torch.bool).tril()
-    _expect_attention(c, query, key[..., :5, :], value[..., :5, :], mask, tolerance=1e-4)
+    _expect_attention(c, query, key[..., :5, :], value[..., :5, :], mask)
 
 
 def _forbidden(c: Context) -> None:
-    query, key, value = _inputs(c.seed)
+    query, key, value = _inputs(c.seed, scale=_MILD)
     mask = random_mask(c.seed, 5, 7)
     before = c.subject.call(query, key, value, mask)[0]
     hidden = ~mask[3]
     key[..., hidden, :] += c.randn(2, 3, int(hidden.sum()), 4)
     value[..., hidden, :] += 1.0
     after = c.subject.call(query, key, value, mask)[0]
-    if not torch.allclose(before[:, :, 3], after[:, :, 3], atol=1e-6):
+    if not torch.allclose(before[:, :, 3], after[:, :, 3], atol=1e-5):
         j = int(hidden.nonzero()[0])
         raise Wrong(
             f"Row 3 attends to position {j}, which the mask forbids: changing that key and value changes it."
@@ -254,7 +256,7 @@ def _large_scores(c: Context) -> None:
 
 
 def _full_row(c: Context) -> None:
-    query, key, value = _inputs(c.seed)
+    query, key, value = _inputs(c.seed, scale=_MILD)
     mask = random_mask(c.seed, 5, 7)
     mask[2] = False
     output, weights = c.subject.call(query, key, value, mask)
@@ -263,7 +265,7 @@ def _full_row(c: Context) -> None:
         if not bool((row == 0).all()):
             text = "NaN" if row.isnan().any() else f"values such as {float(row.flatten()[0]):.3g}"
             raise Wrong(f"Query 2 may attend to no key: its {what} should be zeros, yours hold {text}.")
-    _expect_attention(c, query, key, value, mask, tolerance=1e-4)
+    _expect_attention(c, query, key, value, mask)
     _, grads = c.subject.gradients(query, key, value, mask, wrt=[0, 1, 2])
     if not all(bool(g.isfinite().all()) for g in grads):
         raise Wrong(
@@ -285,9 +287,9 @@ def _leading(c: Context) -> None:
 
 
 def _gradients(c: Context) -> None:
-    args = (*_inputs(c.seed, torch.float64), random_mask(c.seed, 2, 1, 5, 7))
+    args = (*_inputs(c.seed, torch.float64, _MILD), random_mask(c.seed, 2, 1, 5, 7))
     wrt = {"query": 0, "key": 1, "value": 2}
-    c.same_gradients(*args, wrt=wrt, output=0, rtol=1e-4, atol=1e-5)  # as in _mask_shapes
+    c.same_gradients(*args, wrt=wrt, output=0, rtol=1e-5, atol=1e-5)
 
 
 def unchanged(c: Context, *args: object) -> None:

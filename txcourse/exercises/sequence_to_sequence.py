@@ -565,13 +565,14 @@ def _additive_inputs(
 def _dot_low(seed: int) -> tuple[Tensor, ...]:
     """All scores near -20,000, so that a forbidden score of -10,000 would win."""
     state, states = _dot_inputs(seed, dtype=torch.float64)
+    state = state / 2
     state[:, 0], states[..., 0] = 100.0, -200.0
     return state, states
 
 
 def _additive_low(seed: int) -> tuple[Tensor, ...]:
     state, states, w_s, w_e, v = _additive_inputs(seed, dtype=torch.float64)
-    state[:, 0], states[..., 0] = 2.0, 2.0
+    state[:, 0], states[..., 0], v = 2.0, 2.0, v / 2
     w_s[:, 0], w_e[:, 0], v[0] = 0.0, 0.0, -20000.0
     w_s[0, 0] = w_e[0, 0] = 10.0  # hidden unit 0 is tanh(40) = 1 everywhere
     return state, states, w_s, w_e, v
@@ -609,6 +610,13 @@ def _attention_same(c: Context, *args: Tensor, what: str = "") -> None:
 def _attention_tests(
     inputs: Inputs, low: Callable[[int], tuple[Tensor, ...]], wrt: dict[str, int], formula: str
 ) -> tuple[Test, ...]:
+    def mild(*sizes: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+        """Scores so near to each other that weights * mask / (their sum + 1e-9) is right, too."""
+        state, states, *weights = inputs(*sizes, dtype=dtype)
+        if weights:
+            return state, states, *weights[:-1], weights[-1] / 2
+        return state / 2, states
+
     def values(c: Context) -> None:
         _attention_same(c, *inputs(c.seed))
         _attention_same(c, *inputs(c.seed + 1, 2, 7, 4))
@@ -634,26 +642,26 @@ def _attention_tests(
 
     def mask(c: Context) -> None:
         for i, (b, t) in enumerate(((3, 5), (2, 7), (1, 6))):
-            _attention_same(c, *inputs(c.seed + i, b, t), random_mask(c.seed + i, b, t), what=" with a mask")
+            _attention_same(c, *mild(c.seed + i, b, t), random_mask(c.seed + i, b, t), what=" with a mask")
         _attention_same(
             c, *inputs(c.seed), torch.ones(3, 5, dtype=torch.bool), what=" with a mask that allows everything"
         )
-        named = c.subject.call(*inputs(c.seed), mask=random_mask(c.seed, 3, 5))
+        named = c.subject.call(*mild(c.seed), mask=random_mask(c.seed, 3, 5))
         c.expect(
             named,
-            c.reference(*inputs(c.seed), random_mask(c.seed, 3, 5)),
+            c.reference(*mild(c.seed), random_mask(c.seed, 3, 5)),
             "the result with mask=…",
             rtol=1e-5,
             atol=1e-5,
         )
 
     def forbidden(c: Context) -> None:
-        state, states, *weights = inputs(c.seed)
+        state, states, *weights = mild(c.seed)
         hidden = random_mask(c.seed, 3, 5)
         other = states + (~hidden)[..., None] * c.randn(3, 5, 4)
         first, second = (c.subject.call(state, s, *weights, hidden) for s in (states, other))
-        if not torch.allclose(first[0], second[0], atol=1e-6) or not torch.allclose(
-            first[1], second[1], atol=1e-6
+        if not torch.allclose(first[0], second[0], atol=1e-5) or not torch.allclose(
+            first[1], second[1], atol=1e-5
         ):
             raise Wrong(
                 "Changing an encoder state that the mask forbids should change nothing; in yours it does."
@@ -677,12 +685,12 @@ def _attention_tests(
         _attention_same(c, state, states, *weights, what=" for large scores")
 
     def gradients(c: Context) -> None:
-        args = inputs(c.seed, dtype=torch.float64)
+        args = mild(c.seed, dtype=torch.float64)
         for output in (0, 1):
-            c.same_gradients(*args, random_mask(c.seed, 3, 5), wrt=wrt, output=output, rtol=1e-5, atol=1e-6)
+            c.same_gradients(*args, random_mask(c.seed, 3, 5), wrt=wrt, output=output, rtol=1e-5, atol=1e-5)
 
     def dtype(c: Context) -> None:
-        _float64(c, *inputs(c.seed, dtype=torch.float64), random_mask(c.seed, 3, 5))
+        _float64(c, *mild(c.seed, dtype=torch.float64), random_mask(c.seed, 3, 5))
 
     def inputs_kept(c: Context) -> None:
         unchanged(c, *inputs(c.seed), random_mask(c.seed, 3, 5))
