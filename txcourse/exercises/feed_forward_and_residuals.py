@@ -928,7 +928,7 @@ def _residual_kept(c: Context) -> None:
     x = c.randn(2, 5, 6, dtype=torch.float64)
     inputs_kept(c, x, _sublayer(c.seed), norm_first=True)
     for norm_first in (False, True):
-        after = c.build(norm_first=norm_first).double().observe(x, lambda y: y)[1][0]
+        after = c.build(norm_first=norm_first).double().observe(x, nn.Identity())[1][0]
         if not torch.equal(x, after):
             raise Wrong(
                 "With a sublayer that gives its input back, your code changes x: it adds in place to what the sublayer gave.",
