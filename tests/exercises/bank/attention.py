@@ -309,6 +309,11 @@ def sdpa_turned_square_mask(query, key, value, mask=None):
     return sdpa_big_negative(query, key, value, mask)
 
 
+def sdpa_dictionary(query, key, value, mask=None):
+    output, weights = sdpa_big_negative(query, key, value, mask)
+    return {"output": output, "weights": weights}
+
+
 def sdpa_dropout(query, key, value, mask=None):
     output, weights = sdpa_big_negative(query, key, value, mask)
     weights = F.dropout(weights, 0.1)
@@ -458,6 +463,7 @@ WRONG = {
         (sdpa_multiplies_twice, "mask_fill_near_zero"),
         (sdpa_turned_mask, "mask_transposed"),
         (sdpa_turned_square_mask, "mask_transposed"),
+        (sdpa_dictionary, "returns_not_two"),
         (sdpa_dropout, "random"),
         (sdpa_full_output_only, "full_row_weights_kept"),
     ],
