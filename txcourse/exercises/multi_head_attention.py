@@ -348,28 +348,22 @@ def _attend_heads(
 _SIZES = {"d_model": 12, "n_heads": 3}
 
 
+_NEAR = 0.2  # scores near each other: a mask behind the softmax and a division by the sum, even by sum + 1e-9, is right
+_CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-5}  # and so is a softmax in float32
+
+
 def _probes(seed: int) -> list[Probe]:
     query, key, value = (_x(seed + i, 2, t, 12, dtype=torch.float64) for i, t in enumerate((5, 7, 7)))
-    key = 1.5 * key
-    square = random_mask(seed, 5, 5)
+    query, near, keys = 0.5 * query, _NEAR * query, _NEAR * key
     return [
         Probe((query, key, value)),
-        Probe((query, key, value, random_mask(seed, 5, 7))),
-        Probe((query, query, query, square)),
-        Probe((query, key, value, random_mask(seed + 1, 2, 1, 1, 7))),
-        Probe((*_far(seed), value, random_mask(seed + 2, 2, 1, 5, 7))),
+        Probe((near, keys, value, random_mask(seed, 5, 7))),
+        Probe((near, near, query, random_mask(seed, 5, 5))),
+        Probe((near, keys, value, random_mask(seed + 1, 2, 1, 1, 7))),
+        Probe((near, keys, value, random_mask(seed + 2, 2, 1, 5, 7))),
         # code that confuses the three may run when all have one length
         Probe((query, key[:, 2:].contiguous(), value[:, 1:6].contiguous())),
     ]
-
-
-def _far(seed: int) -> tuple[Tensor, Tensor]:
-    """Queries and keys whose scores in a head are all far below -10,000, in one sample or in the other, so that a
-    forbidden score of -10,000 would win; those of a row are near each other, so that no weight is rounded to 0."""
-    one, other = _x(seed + 3, 12, dtype=torch.float64), _x(seed + 4, 12, dtype=torch.float64)
-    sign = torch.tensor([1.0, -1.0], dtype=torch.float64)[:, None, None]
-    query = 300 * sign * one + _x(seed + 5, 2, 5, 12, dtype=torch.float64)
-    return query, 300 * other + 0.01 * _x(seed + 6, 2, 7, 12, dtype=torch.float64)
 
 
 def _shape(c: Context) -> None:
@@ -449,7 +443,7 @@ def _forbidden(c: Context) -> None:
         other = key.clone()
         other[1, hidden] += 1.0
         before, after = module.call(query, key, key, mask), module.call(query, other, other, mask)
-        if not torch.allclose(before[1, 3], after[1, 3], atol=1e-9):
+        if not torch.allclose(before[1, 3], after[1, 3], atol=1e-6):
             j = int(hidden.nonzero()[0])
             raise Wrong(
                 f"With a mask of shape {shape}, query 3 attends to position {j}, which the mask forbids."
@@ -460,11 +454,28 @@ def _masks(c: Context) -> None:
     ours, theirs = c.twin()
     query, key, value = (c.randn(2, t, 12, dtype=torch.float64) for t in (5, 7, 7))
     for shape in ((5, 7), (2, 1, 1, 7), (2, 1, 5, 7)):
-        mask = random_mask(c.seed, *shape)
-        c.expect(
-            ours.call(query, key, value, mask),
-            theirs(query, key, value, mask),
-            f"the output with a mask {shape}",
+        args = _NEAR * query, _NEAR * key, value, random_mask(c.seed, *shape)
+        c.expect(ours.call(*args), theirs(*args), f"the output with a mask {shape}", **_CLOSE)
+
+
+def _low_scores(c: Context) -> None:
+    """In one head at least all scores are near -50,000, for the first sample or for the second."""
+    ours, theirs = c.twin()
+    one, other = c.randn(12, dtype=torch.float64), c.randn(12, dtype=torch.float64)
+    with torch.no_grad():
+        q, k = ((linear.weight @ x).view(3, 4) for linear, x in ((theirs.w_q, one), (theirs.w_k, other)))
+    size = math.sqrt(50_000 / float(((q * k).sum(-1) / 2).abs().max()))
+    sign = torch.tensor([1.0, -1.0], dtype=torch.float64)[:, None, None]
+    query = size * sign * one + c.randn(2, 5, 12, dtype=torch.float64)
+    key = size * other + 0.01 * c.randn(2, 7, 12, dtype=torch.float64)
+    value, mask = c.randn(2, 7, 12, dtype=torch.float64), random_mask(c.seed, 5, 7)
+    before = ours.call(query, key, value, mask)
+    after = ours.call(query, key, value + ~mask[3, :, None], mask)
+    if not torch.allclose(before[:, 3], after[:, 3], rtol=1e-3, atol=1e-3):
+        raise Wrong(
+            "Where all scores of a query are very low, such as −50,000, it attends to positions that the mask forbids: "
+            "forbidden scores need a number that is more negative (−1e9 or -inf).",
+            "mask_fill_too_weak",
         )
 
 
@@ -479,9 +490,10 @@ def _three_dimensions(c: Context) -> None:
 
 def _gradients(c: Context) -> None:
     ours, theirs = c.twin()
-    args = [*(c.randn(2, t, 12, dtype=torch.float64) for t in (5, 7, 7)), random_mask(c.seed, 5, 7)]
-    c.same_gradients(*args, wrt={"query": 0, "key": 1, "value": 2}, ours=ours, theirs=theirs)
-    probes = [Probe(tuple(args))]
+    query, key, value = (c.randn(2, t, 12, dtype=torch.float64) for t in (5, 7, 7))
+    args = _NEAR * query, _NEAR * key, value, random_mask(c.seed, 5, 7)
+    c.same_gradients(*args, wrt={"query": 0, "key": 1, "value": 2}, ours=ours, theirs=theirs, **_CLOSE)
+    probes = [Probe(args)]
     got, want = ours.respond(probes, c.seed)[1], c.respond(theirs, probes)[1]
     sizes = [math.prod(shape) for _, shape in ours.parameters()]
     parts = zip(ours.parameters(), got.split(sizes), want.split(sizes), strict=True)
@@ -490,7 +502,7 @@ def _gradients(c: Context) -> None:
             raise Wrong(
                 f"No gradient reaches `{name}`, so it would never be trained.", "no_gradient_to_weights"
             )
-    c.expect(got, want, "the gradient of your weights", rtol=1e-5, atol=1e-8)
+    c.expect(got, want, "the gradient of your weights", **_CLOSE)
 
 
 def _evaluation(c: Context) -> None:
@@ -522,7 +534,7 @@ def _dropout(c: Context) -> None:
         )  # (h, d_model): what each head adds to the output
         rows = rows.flatten(0, 1) - theirs.w_o.bias  # (B·T_q, d_model)
         shares = torch.linalg.lstsq(parts.T, rows.T).solution.T  # (B·T_q, h)
-        elsewhere = not torch.allclose(shares @ parts, rows, rtol=1e-6, atol=1e-6)
+        elsewhere = not torch.allclose(shares @ parts, rows, **_CLOSE)
     if elsewhere:
         raise Wrong(
             "In training the output should be made of the values, with some weights dropped; yours drops something else, "
@@ -536,7 +548,7 @@ def _judge_shares(shares: Tensor, changed: bool) -> None:
     """`shares` (B·T_q, h) of the heads' values; `changed`: whether training matters when the keys differ."""
 
     def only(*allowed: float) -> bool:
-        return bool((shares[..., None] - torch.tensor(allowed)).abs().amin(-1).le(1e-5).all())
+        return bool((shares[..., None] - torch.tensor(allowed)).abs().amin(-1).le(1e-4).all())
 
     largest = float(shares.max())
     rate = 1 - 1 / largest if largest > 0 else 1.0  # that which the scale of the kept ones speaks of
@@ -551,17 +563,17 @@ def _judge_shares(shares: Tensor, changed: bool) -> None:
     if only(0.0, 0.5, 1.0):
         text = "The weights that are kept should be divided by 1 − p, as nn.Dropout does."
         raise Wrong(text, "dropout_not_rescaled")
-    if abs(rate - _RATE) > 1e-5 and only(0.0, largest / 2, largest):
-        if abs(rate - 1 + _RATE) < 1e-5:
+    if abs(rate - _RATE) > 1e-3 and only(0.0, largest / 2, largest):
+        if abs(rate - 1 + _RATE) < 1e-3:
             text = f"`dropout` is the share that is dropped, not the share that is kept: for dropout={_RATE} yours drops {100 * rate:.0f} %."
             raise Wrong(text, "dropout_share_kept")
         raise Wrong(
             f"For dropout={_RATE} yours drops {100 * rate:.0f} % of the weights.", "dropout_wrong_rate"
         )
     dropped = 1 - (1 - _RATE) * shares  # 0, 1/2 or 1 of a query's two weights
-    apart = bool((dropped - 0.5).abs().le(1e-5).any())  # the two keys of a query
+    apart = bool((dropped - 0.5).abs().le(1e-3).any())  # the two keys of a query
     if only(0.0, 0.5 / (1 - _RATE), 1 / (1 - _RATE)):
-        if not apart or (dropped == dropped[:1]).all() or dropped.std(dim=1).max() < 1e-5:
+        if not apart or dropped.std(dim=0).max() < 1e-3 or dropped.std(dim=1).max() < 1e-3:
             raise Wrong(
                 "Dropout should drop each weight on its own; yours drops some together: those of a query, of a head, or of all heads.",
                 "dropout_not_independent",
@@ -597,7 +609,7 @@ def _inputs_kept(c: Context) -> None:
 
 def _keeps_weights(c: Context) -> None:
     ours, theirs = c.twin(dropout=_RATE)
-    query, key = c.randn(2, 5, 12, dtype=torch.float64), c.randn(2, 7, 12, dtype=torch.float64)
+    query, key = (_NEAR * c.randn(2, t, 12, dtype=torch.float64) for t in (5, 7))
     ours.train(True)
     ours.call(query, key, key, random_mask(c.seed, 5, 7))
     ours.train(False)
@@ -608,7 +620,7 @@ def _keeps_weights(c: Context) -> None:
             "After a call module.weights is None: forward should keep the weights there.", "weights_not_kept"
         )
     what = "module.weights (as they are before dropout)"
-    c.expect(got, theirs.weights, what, axes="batch head query key", mistake="kept_weights_wrong")
+    c.expect(got, theirs.weights, what, axes="batch head query key", mistake="kept_weights_wrong", **_CLOSE)
     if got.requires_grad:
         raise Wrong("module.weights should be detached from the gradient.", "kept_weights_attached")
 
@@ -679,6 +691,7 @@ EXERCISES = (
             Test("forbidden", "a forbidden key has no influence", _forbidden, crash="mask_not_broadcast"),
             Test("values", "equals Concat(head_1 … head_h) W^O for equal weights", _values),
             Test("masks", "equals the formula with masks of every allowed shape", _masks, crash="mask_not_broadcast"),
+            Test("low_scores", "a forbidden key has no influence, however low the other scores are", _low_scores),
             Test("mask_of_three_dimensions", "refuses a mask with three dimensions", _three_dimensions),
             Test("gradients", "has the right gradients", _gradients),
             Test("dropout", "drops attention weights in training", _dropout),
@@ -692,6 +705,7 @@ EXERCISES = (
         probes=_probes,
         sizes=_SIZES,
         optional=OPTIONAL,
+        precision=3e-6,
         not_allowed=("nn.MultiheadAttention", "F.multi_head_attention_forward"),
     ),
 )  # fmt: skip

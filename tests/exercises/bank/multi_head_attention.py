@@ -263,6 +263,17 @@ class Renormalised(Plain):
         return weights / torch.where(total > 0, total, torch.ones_like(total))
 
 
+class RenormalisedByAlmostTheSum(Renormalised):
+    def after(self, weights, mask):
+        weights = weights * mask
+        return weights / (weights.sum(-1, keepdim=True) + 1e-9)
+
+
+class SoftmaxInFloat32(Plain):
+    def softmax(self, scores):
+        return torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
+
+
 class ZeroRows(Plain):
     """With the attention of 03: zeros for a query that may attend to nothing."""
 
@@ -610,6 +621,8 @@ RIGHT = {
         PerHead,
         Convolutions,
         Renormalised,
+        RenormalisedByAlmostTheSum,
+        SoftmaxInFloat32,
         ZeroRows,
         WeightsAsProperty,
         OwnDrop,
