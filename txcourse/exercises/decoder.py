@@ -353,13 +353,13 @@ def _memory(c: Context) -> None:
 
 
 def _large(c: Context) -> None:
-    """Scores of ten thousands in the cross-attention: what is hidden stays hidden."""
+    """Scores of ten thousands in the cross-attention, in some samples far below 0, and near each other, so that a mask
+    behind the softmax is right, too: what is hidden stays hidden."""
     module, mask = c.build().double(), torch.tensor([True, True, False, False, False, False, False])
     for scale in (1.0, 3e5):
-        x, memory = (
-            c.randn(40, _T, _D, dtype=torch.float64),
-            c.randn(40, _S, _D, dtype=torch.float64, scale=scale),
-        )
+        x = c.randn(40, _T, _D, dtype=torch.float64)
+        memory = c.randn(40, 1, _D, dtype=torch.float64, scale=scale)
+        memory = memory + c.randn(40, _S, _D, dtype=torch.float64)
         alone = module.call(x, memory[:, :2])
         if not torch.allclose(alone, module.call(x, memory, None, mask.expand(40, 1, 1, _S)), atol=1e-6):
             if scale == 1.0:

@@ -305,13 +305,16 @@ def _hidden(c: Context) -> None:
 
 
 def _large(c: Context) -> None:
-    """Post-norm, where the first attention sees the input as it is: scores of ten thousands."""
+    """Post-norm, where the first attention sees the input as it is: scores of ten thousands, in some samples far below 0,
+    and near each other, so that a mask behind the softmax is right, too."""
     module, mask = c.build().double(), torch.tensor([True, True, False, False, False])[None, None, None]
-    for scale in (1.0, 300.0):
-        x = c.randn(40, _T, _D, dtype=torch.float64, scale=scale)
+    for scale, spread in ((0.0, 0.5), (300.0, 0.01)):
+        x = c.randn(40, 1, _D, dtype=torch.float64, scale=scale) + c.randn(
+            40, _T, _D, dtype=torch.float64, scale=spread
+        )
         alone, hidden = module.call(x[:, :2]), module.call(x, mask.expand(40, 1, 1, _T))[:, :2]
         if not torch.allclose(alone, hidden, atol=1e-6):
-            if scale == 1.0:
+            if not scale:
                 raise Wrong(
                     "Positions 2, 3 and 4, which the mask hides, change the output at positions 0 and 1."
                 )

@@ -47,6 +47,14 @@ class WeakFill(Attention):
         return self.o(out.transpose(1, 2).reshape(out.size(0), -1, self.h * self.d_k))
 
 
+class Renormalised(Attention):
+    def forward(self, q, k, v, mask=None):
+        q, k, v = self.split(self.q(q)), self.split(self.k(k)), self.split(self.v(v))
+        weights = self.scores(q, k).softmax(-1) * (1 if mask is None else mask)
+        out = self.drop(weights / weights.sum(-1, keepdim=True)) @ v
+        return self.o(out.transpose(1, 2).reshape(out.size(0), -1, self.h * self.d_k))
+
+
 class KeyValueFused(nn.Module):
     """Keys and values from one matrix (d, 2d); einsum; no biases."""
 
@@ -221,6 +229,10 @@ class LayerNoScale(Layer):
 
 class LayerWeakFill(Layer):
     attention = WeakFill
+
+
+class LayerRenormalised(Layer):
+    attention = Renormalised
 
 
 class LayerAnnotatedNorm(Layer):
@@ -606,7 +618,15 @@ class StackCrossOnce(Stack):
 
 
 RIGHT = {
-    "DecoderLayer": [Layer, LayerNoCrossBiases, LayerFlat, LayerFused, LayerLibrary, LayerTwoEps],
+    "DecoderLayer": [
+        Layer,
+        LayerNoCrossBiases,
+        LayerFlat,
+        LayerFused,
+        LayerLibrary,
+        LayerTwoEps,
+        LayerRenormalised,
+    ],
     "Decoder": [Stack, StackFlat, StackLibrary, StackFused, StackTwoEps],
 }
 WRONG = {

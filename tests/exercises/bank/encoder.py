@@ -70,6 +70,13 @@ class WeakFill(Attention):
         return scores if mask is None else scores.masked_fill(~mask, -1e4)
 
 
+class Renormalised(Attention):
+    def forward(self, q, k, v, mask=None):
+        q, k, v = self.split(self.q(q)), self.split(self.k(k)), self.split(self.v(v))
+        weights = self.scores(q, k).softmax(-1) * (1 if mask is None else mask)
+        return self.o(self.merge(self.drop(weights / weights.sum(-1, keepdim=True)) @ v))
+
+
 class TinyFill(Attention):
     def hide(self, scores, mask):
         return scores if mask is None else scores.masked_fill(~mask, -1e-9)
@@ -275,6 +282,10 @@ class LayerInvertedMask(Layer):
 
 class LayerWeakFill(Layer):
     attention = WeakFill
+
+
+class LayerRenormalised(Layer):
+    attention = Renormalised
 
 
 class LayerTinyFill(Layer):
@@ -807,7 +818,15 @@ class StackNoScale(Stack):
 
 
 RIGHT = {
-    "EncoderLayer": [Layer, LayerNormsFirst, LayerFused, LayerLibrary, LayerHeads, LayerTwoEps],
+    "EncoderLayer": [
+        Layer,
+        LayerNormsFirst,
+        LayerFused,
+        LayerLibrary,
+        LayerHeads,
+        LayerTwoEps,
+        LayerRenormalised,
+    ],
     "Encoder": [Stack, StackSequence, StackFused, StackHeads, StackTwoEps],
 }
 WRONG = {
