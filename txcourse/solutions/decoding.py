@@ -68,7 +68,9 @@ def beam_search(
             logits = model(src.expand(len(live), -1), tgt)[:, -1]  # (n, V)
             sums = torch.tensor([[total] for _, total in live], dtype=torch.float64)  # (n, 1)
             sums = sums + logits.log_softmax(dim=-1).cpu().double()  # (n, V)
-            best = sums.flatten().sort(descending=True, stable=True)  # ties: the better prefix, the smaller id
+            best = sums.flatten().sort(
+                descending=True, stable=True
+            )  # ties: the better prefix, the smaller id
             kept, live = live, []
             for total, place in zip(best.values[:beam_size], best.indices[:beam_size], strict=True):
                 prefix, token = divmod(int(place), sums.size(1))
