@@ -230,6 +230,8 @@ def test_what_an_answer_switches_on_is_switched_off_again(monkeypatch) -> None:
 
     run_check(NAME, careless)
     assert torch.zeros(1).device.type == "cpu" and not torch.is_anomaly_enabled()
+    # a default device, even the CPU, is a mode that wraps every call
+    assert torch.overrides._len_torch_function_stack() == 0
     assert logging.root.handlers == []
 
 

@@ -270,7 +270,7 @@ def preserved(candidate: object) -> Iterator[None]:
         torch.set_grad_enabled(grad)
         torch.set_anomaly_enabled(anomaly)
         if torch.get_default_device() != device:
-            torch.set_default_device(device)
+            torch.set_default_device(None if device.type == "cpu" else device)
         logging.root.handlers[:] = handlers  # one made now would write into our sink for ever
         if (
             torch.are_deterministic_algorithms_enabled() != deterministic
